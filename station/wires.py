@@ -1,0 +1,77 @@
+"""The ZeroMQ sockets between processes of one station. Knows messages, not what they mean.
+
+State is latest-wins: a subscriber of `latest` sees the newest message only. Events, commands and uploads go through
+bounded queues; a full queue drops at the sender and is counted there, so nobody ever waits for anybody.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import zmq
+
+from station import messages
+
+QUEUE = 256
+"""Bound of every queued socket, in messages."""
+
+
+def endpoint(run_dir: Path, name: str) -> str:
+    """Address of a named wire in the station's private run directory."""
+    return f"ipc://{run_dir / name}"
+
+
+def publisher(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
+    """A bound PUB socket with a bounded queue."""
+    socket = context.socket(zmq.PUB)
+    socket.sndhwm = QUEUE
+    socket.linger = 0
+    socket.bind(endpoint(run_dir, name))
+    return socket
+
+
+def subscriber(context: zmq.Context, run_dir: Path, name: str, *, latest: bool = False) -> zmq.Socket:
+    """A connected SUB socket; with ``latest`` only the newest message is kept (conflated)."""
+    socket = context.socket(zmq.SUB)
+    if latest:
+        socket.setsockopt(zmq.CONFLATE, 1)
+    socket.rcvhwm = QUEUE
+    socket.linger = 0
+    socket.subscribe(b"")
+    socket.connect(endpoint(run_dir, name))
+    return socket
+
+
+def inbox(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
+    """A bound PULL socket: orders to one process, from whoever has its address."""
+    socket = context.socket(zmq.PULL)
+    socket.rcvhwm = QUEUE
+    socket.linger = 0
+    socket.bind(endpoint(run_dir, name))
+    return socket
+
+
+def outbox(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
+    """A connected PUSH socket to a process's inbox."""
+    socket = context.socket(zmq.PUSH)
+    socket.sndhwm = QUEUE
+    socket.linger = 0
+    socket.connect(endpoint(run_dir, name))
+    return socket
+
+
+def send(socket: zmq.Socket, message: messages.Message) -> bool:
+    """Send without waiting; False when the queue is full and the message was dropped."""
+    try:
+        socket.send(messages.encode(message), zmq.NOBLOCK)
+    except zmq.Again:
+        return False
+    return True
+
+
+def receive(socket: zmq.Socket) -> messages.Message | None:
+    """The next message, or None when there is none now."""
+    try:
+        return messages.decode(socket.recv(zmq.NOBLOCK))
+    except zmq.Again:
+        return None
