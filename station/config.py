@@ -161,7 +161,9 @@ def _check(value: Any, path: str, where: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}: {path} is {value}; a finite number is needed")
     if isinstance(value, str) and _EXPONENT.match(value):
-        raise ConfigError(f"{where}: {path} is read as the text '{value}'; write {float(value)!r} (YAML wants a dot and a sign)")
+        raise ConfigError(
+            f"{where}: {path} is read as the text '{value}'; write {float(value)!r} (YAML wants a dot and a sign)"
+        )
     if isinstance(value, dict):
         for key, item in value.items():
             _check(item, f"{path}.{key}" if path else str(key), where)
@@ -180,6 +182,7 @@ def parse(text: str, struct: type[Section], where: str) -> Any:
 
     Raises:
         ConfigError: not YAML, an unknown key, a wrong type, a number out of bounds.
+
     """
     try:
         data = yaml.safe_load(text)
@@ -207,7 +210,7 @@ def load(path: Path, struct: type[Section]) -> Any:
 
 
 def _readable(text: str) -> str:
-    """msgspec's ``... - at `$.drones[2].uri` `` with the place first and no JSON path."""
+    """Msgspec's ``... - at `$.drones[2].uri` `` with the place first and no JSON path."""
     message, _, place = text.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     return f"{place}: {message}" if place else message

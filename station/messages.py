@@ -107,8 +107,20 @@ class Command(Message):
 
     drone: str
     name: Literal[
-        "connect", "arm", "disarm", "window", "close_window", "released", "activate", "abort", "hold", "takeoff", "land",
-        "stop", "estop", "disconnect",
+        "connect",
+        "arm",
+        "disarm",
+        "window",
+        "close_window",
+        "released",
+        "activate",
+        "abort",
+        "hold",
+        "takeoff",
+        "land",
+        "stop",
+        "estop",
+        "disconnect",
     ]
     values: dict[str, float] = {}
 
@@ -165,7 +177,18 @@ class Reply(Message):
 
 
 Any = (
-    Estimate | Takeover | ArmThrow | TrainRequest | PolicyImage | Command | Upload | UploadStatus | Event | Health | Verb | Reply
+    Estimate
+    | Takeover
+    | ArmThrow
+    | TrainRequest
+    | PolicyImage
+    | Command
+    | Upload
+    | UploadStatus
+    | Event
+    | Health
+    | Verb
+    | Reply
 )
 
 encode = msgspec.msgpack.Encoder().encode
