@@ -1,0 +1,1 @@
+"""Missions: what the station does with a drone, as pure state machines."""
