@@ -1,6 +1,6 @@
 """Requests to the onboard app that are repeated until it answers. Pure: bytes and times in, bytes and outcomes out.
 
-Every request of the wire is idempotent, so repeating one is safe; see the upload protocol in `firmware_patches/src/wire.h`.
+Every request of the wire is idempotent, so repeating one is safe (`firmware_patches/src/wire.h`).
 """
 
 from __future__ import annotations

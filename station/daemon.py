@@ -1,0 +1,231 @@
+"""The daemon: composes the processes, runs missions, answers verbs, records. Loads no JAX, computes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+import zmq
+import zmq.asyncio
+
+from station import config as cfg
+from station import messages as m
+from station import process, wires
+from station.clock import Clock, next_tick
+from station.missions import throw
+from station.recorder import Recorder
+
+CHILDREN = ("station.ingest", "station.guardian", "station.compute")
+TICK_S = 0.01
+HEARTBEAT_S = 0.05
+RECORD = "record.mcap"
+"""Written in the run directory when `record` is asked for."""
+
+
+class Daemon:
+    """One station: its children, its mission, its sockets. Lives from `serve` to the end of the process."""
+
+    def __init__(self, run_dir: Path, config: cfg.StationConfig, clock: Clock) -> None:
+        self.run_dir = run_dir
+        self.config = config
+        self.clock = clock
+        self.context = zmq.asyncio.Context()
+        self.telemetry = wires.publisher(self.context, run_dir, "telemetry")
+        self.api = self.context.socket(zmq.ROUTER)
+        self.api.linger = 0
+        self.api.bind(wires.endpoint(run_dir, "api"))
+        self.outboxes = {name: wires.outbox(self.context, run_dir, name) for name in ("ingest", "guardian", "compute")}
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.ready: set[str] = set()
+        self.mission: throw.Mission | None = None
+        self.recorder: Recorder | None = None
+        self.failure = ""
+        self.ending = asyncio.Event()
+        self.seq = 0
+
+    async def serve(self) -> int:
+        """Run until told to end; the exit status."""
+        loop = asyncio.get_running_loop()
+        process.on_stop(lambda: loop.call_soon_threadsafe(self.ending.set))
+        for module in CHILDREN:
+            self.children[module] = process.start(module, self.run_dir)
+        tasks = [asyncio.create_task(work) for work in self._work()]
+        for task in tasks:
+            task.add_done_callback(self._died)
+        try:
+            await self.ending.wait()
+            if self.mission is not None:
+                await self._wind_down()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(process.end, list(self.children.values()), 2.0)
+            if self.recorder is not None:
+                self.recorder.close()
+            self.context.destroy(linger=0)
+        if self.failure:
+            print(self.failure, file=sys.stderr, flush=True)
+        return 1 if self.failure else 0
+
+    def _work(self) -> list[object]:
+        listen = [
+            self._listen(wires.subscriber(self.context, self.run_dir, "estimate")),
+            self._listen(wires.subscriber(self.context, self.run_dir, "ingest.events")),
+            self._listen(wires.subscriber(self.context, self.run_dir, "guardian.events")),
+            self._listen(wires.subscriber(self.context, self.run_dir, "compute.events")),
+        ]
+        return [*listen, self._answer(), self._tick(), self._watch()]
+
+    def _died(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = f"daemon: {task.exception()!r}"
+            self.ending.set()
+
+    async def _wind_down(self) -> None:
+        """A flying drone is landed before anything is switched off; everything else stops at once."""
+        self._apply(lambda mission, now: throw.interrupt(mission, now, "interrupted"))
+        until = self.clock.now() + throw.LAND_S
+        while self.mission is not None and self.clock.now() < until:
+            await asyncio.sleep(self.clock.wall_s(TICK_S))
+        if self.mission is not None:
+            self._apply(lambda mission, now: throw.abort(mission, now, "interrupted"))
+        await asyncio.sleep(self.clock.wall_s(0.1))  # the last orders leave the radio
+
+    async def _listen(self, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            message = m.decode(await socket.recv())
+            self._publish(message)
+            if isinstance(message, m.Event) and message.name == "ready":
+                self.ready.add(message.text)
+            self._apply(lambda mission, now, message=message: throw.step(mission, message, now))
+
+    async def _tick(self) -> None:
+        due, beat = self.clock.now(), 0.0
+        while True:
+            due, _ = next_tick(due, self.clock.now(), TICK_S)
+            await asyncio.sleep(self.clock.wall_s(max(0.0, due - self.clock.now())))
+            now = self.clock.now()
+            if now - beat >= HEARTBEAT_S:
+                beat = now
+                self._send("guardian", m.Health(t=now, process="daemon"))
+            self._apply(lambda mission, now: throw.step(mission, None, now))
+
+    async def _watch(self) -> None:
+        """A child that ends takes the station down: one line of its own has said why."""
+        while True:
+            await asyncio.sleep(0.1)
+            for module, child in self.children.items():
+                status = child.poll()
+                if status is not None and not self.ending.is_set():
+                    self.failure = f"{module} ended with status {status}; the station stops"
+                    self._apply(lambda mission, now: throw.abort(mission, now, "a process of the station ended"))
+                    self.ending.set()
+
+    async def _answer(self) -> None:
+        while True:
+            client, _, body = await self.api.recv_multipart()
+            try:
+                verb = m.decode(body)
+                reply = self._obey(verb) if isinstance(verb, m.Verb) else self._reply(False, "a Verb is needed")
+            except Exception as error:  # whatever a client sends, it gets an answer and nobody else notices
+                reply = self._reply(False, f"not understood: {error}")
+            await self.api.send_multipart([client, b"", m.encode(reply)])
+
+    def _obey(self, verb: m.Verb) -> m.Reply:
+        verbs: dict[str, Callable[[m.Verb], m.Reply]] = {
+            "ready": self._verb_ready,
+            "record": self._verb_record,
+            "throw": self._verb_throw,
+            "estop": self._verb_estop,
+            "shutdown": self._verb_shutdown,
+        }
+        if verb.name not in verbs:
+            return self._reply(False, f"unknown verb '{verb.name}'; known: {', '.join(sorted(verbs))}")
+        return verbs[verb.name](verb)
+
+    def _verb_ready(self, _verb: m.Verb) -> m.Reply:
+        missing = sorted({module.removeprefix("station.") for module in CHILDREN} - self.ready)
+        return self._reply(not missing, f"waiting for {', '.join(missing)}" if missing else "")
+
+    def _verb_record(self, _verb: m.Verb) -> m.Reply:
+        if self.recorder is None:
+            self.recorder = Recorder(self.run_dir / RECORD, self.config)
+        return self._reply(True)
+
+    def _verb_throw(self, verb: m.Verb) -> m.Reply:
+        if self.mission is not None:
+            return self._reply(False, "a mission is running; stop it first")
+        drone = next((d for d in self.config.drones if d.name == (verb.drone or self.config.drones[0].name)), None)
+        if drone is None:
+            names = ", ".join(d.name for d in self.config.drones)
+            return self._reply(False, f"no drone '{verb.drone}' in the config; there are: {names}")
+        c = self.config
+        mission = throw.Mission(drone, c.throw, c.train, c.space, seed=int(verb.values.get("seed", 0)))
+        self.mission, out = throw.start(mission, self.clock.now())
+        self._emit(out)
+        return self._reply(True)
+
+    def _verb_estop(self, _verb: m.Verb) -> m.Reply:
+        now = self.clock.now()
+        for drone in self.config.drones:
+            self._send("guardian", m.Command(t=now, drone=drone.name, name="estop"))
+        self._apply(lambda mission, now: throw.abort(mission, now, "emergency stop"))
+        return self._reply(True)
+
+    def _verb_shutdown(self, _verb: m.Verb) -> m.Reply:
+        self.ending.set()
+        return self._reply(True)
+
+    def _reply(self, ok: bool, text: str = "") -> m.Reply:
+        return m.Reply(t=self.clock.now(), ok=ok, text=text)
+
+    def _apply(self, act: Callable[[throw.Mission, float], throw.Step]) -> None:
+        if self.mission is None:
+            return
+        self.mission, out = act(self.mission, self.clock.now())
+        self._emit(out)
+        if self.mission.phase is throw.Phase.DONE:
+            self.mission = None
+
+    def _emit(self, out: list[m.Message]) -> None:
+        """Each kind of message has one receiver."""
+        for message in out:
+            if isinstance(message, m.Command | m.Upload):
+                self._send("guardian", message)
+            elif isinstance(message, m.TrainRequest):
+                self._send("compute", message)
+            elif isinstance(message, m.ArmThrow):
+                self._send("ingest", message)
+            self._publish(message)
+
+    def _send(self, name: str, message: m.Message) -> None:
+        with contextlib.suppress(zmq.Again):  # a full queue belongs to a dead process, and `_watch` sees that
+            self.outboxes[name].send(m.encode(message), zmq.NOBLOCK)
+
+    def _publish(self, message: m.Message) -> None:
+        self.telemetry.send(m.encode(message), zmq.NOBLOCK)
+        if self.recorder is not None:
+            self.recorder.write(message)
+
+
+def main() -> None:
+    """Entry point of the process: ``python -m station.daemon RUN_DIR``."""
+    process.follow_parent()
+    run_dir = Path(sys.argv[1])
+    config = cfg.read(run_dir / "station.json", cfg.StationConfig)
+    process.claim(fifo=5)
+
+    async def serve() -> int:
+        return await Daemon(run_dir, config, Clock(config.rate)).serve()
+
+    sys.exit(uvloop.run(serve()))
+
+
+if __name__ == "__main__":
+    main()
