@@ -51,6 +51,7 @@ ACTIVATE_VALID_MS = 400
 """How long the onboard gates may take to hold; after that a late start would only hit the floor harder."""
 STILL_S = 0.5
 """Recovered = slow, level and inside for this long (as the ground truth is judged)."""
+SPECULATE_S = 1.0
 FREE_FALL_S = 1.2
 """A released drone that no policy has taken by then is on the floor."""
 
@@ -280,6 +281,8 @@ def _on_tick(mission: Mission, message: None, now: float) -> Step:
         )
     if mission.phase is Phase.OPEN and age > mission.throw.window_s:
         return abort(mission, now, f"no release within {mission.throw.window_s:.0f} s")
+    if mission.phase is Phase.SPECULATED and age > SPECULATE_S:
+        return abort(mission, now, "a speculated throw was neither confirmed nor called off; is ingest alive?")
     if mission.phase is Phase.CONFIRMED and age > FREE_FALL_S:
         return abort(mission, now, "no policy took over")
     if mission.phase is Phase.FLYING and age > mission.throw.give_up_s:
