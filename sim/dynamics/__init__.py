@@ -1,0 +1,1 @@
+"""Models of how a drone accelerates: first_principles works at rotor level."""
