@@ -151,6 +151,8 @@ def _on_event(mission: Mission, event: m.Event, now: float) -> Step:
     if mission.phase in (Phase.FLYING, Phase.RECOVERED) and event.name == "policy_fault":
         # The stock controller holds already; there is nothing left but to come down.
         return _land(mission, now, f"policy fault: {event.text}")
+    if mission.phase is Phase.CONFIRMED and event.name == "policy_fault":
+        return abort(mission, now, f"not activated: {event.text}")
     if mission.phase is Phase.LANDING and event.name == "landed":
         done, end = _finish(mission, now, mission.outcome)
         return done, [_order(mission, now, "disarm"), *end]

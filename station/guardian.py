@@ -1,0 +1,162 @@
+"""The guardian: owns the dongles and the drones' links. Loads no JAX, waits for nobody.
+
+Sending happens in each link's own thread, receiving in cflib's; this loop only moves messages between them and the
+station's sockets, so that no message of the daemon and no computation can delay a pose or an emergency stop.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import zmq
+
+from hardware import crtp
+from hardware.errors import HardwareError
+from hardware.radio import CrazyflieLink
+from station import config as cfg
+from station import messages as m
+from station import process, wires
+from station.clock import Clock
+from station.vehicle import Vehicle
+
+CALM_S, BUSY_S = 0.01, 0.002
+"""How long the loop sleeps without news: with nothing due, and with an upload or an order under way."""
+
+
+class Guardian:
+    """All drones of one host, and the sockets to the rest of the station."""
+
+    def __init__(self, run_dir: Path, config: cfg.StationConfig, clock: Clock) -> None:
+        self.config, self.clock = config, clock
+        self.context = zmq.Context()
+        self.inbox = wires.inbox(self.context, run_dir, "guardian")
+        self.events = wires.publisher(self.context, run_dir, "guardian.events")
+        self.estimates = wires.subscriber(self.context, run_dir, "estimate", latest=True)
+        self.vehicles = {drone.name: Vehicle(drone, config, self._tell) for drone in config.drones}
+        self.heard: collections.deque[tuple[float, str, str, object]] = collections.deque(maxlen=4096)
+        """News of the links' threads: time, drone, what, value."""
+        self.woken, self.wake = socket.socketpair()
+        self.woken.setblocking(False)
+        self.wake.setblocking(False)
+        self.daemon_seen = clock.now()
+        self.running = True
+
+    def serve(self) -> None:
+        """Work until told to stop."""
+        poller = zmq.Poller()
+        for waited in (self.inbox, self.estimates, self.woken):
+            poller.register(waited, zmq.POLLIN)
+        self._tell(m.Event(t=self.clock.now(), name="ready", text="guardian"))
+        while self.running:
+            busy = any(vehicle.busy() for vehicle in self.vehicles.values())
+            ready = dict(poller.poll(1e3 * self.clock.wall_s(BUSY_S if busy else CALM_S)))
+            if self.woken.fileno() in ready:
+                self.woken.recv(4096)
+            self._listen(self.clock.now())
+        closing = [self._close(vehicle) for vehicle in list(self.vehicles.values())]
+        for thread in closing:
+            thread.join()
+        self.context.destroy(linger=0)
+
+    def stop(self) -> None:
+        """End `serve` soon; callable from a signal handler."""
+        self.running = False
+        self._rouse()
+
+    def _listen(self, now: float) -> None:
+        while (message := wires.receive(self.inbox)) is not None:
+            self._obey(message, now)
+        estimate = wires.receive(self.estimates)
+        if isinstance(estimate, m.Estimate) and estimate.drone in self.vehicles:
+            self.vehicles[estimate.drone].forward(estimate, now)
+        while self.heard:
+            self._hear(*self.heard.popleft())
+        now = self.clock.now()
+        for vehicle in list(self.vehicles.values()):
+            if vehicle.tick(now, now - self.daemon_seen):
+                self._close(vehicle)
+
+    def _obey(self, message: m.Message, now: float) -> None:
+        if isinstance(message, m.Health):
+            self.daemon_seen = now
+        elif isinstance(message, m.Upload) and message.drone in self.vehicles:
+            self.vehicles[message.drone].begin_upload(message, now)
+        elif isinstance(message, m.Command) and message.drone in self.vehicles:
+            vehicle = self.vehicles[message.drone]
+            self._connect(vehicle) if message.name == "connect" else vehicle.command(message, now)
+
+    def _connect(self, vehicle: Vehicle) -> None:
+        """Open the link in a thread of its own: it takes a second, and poses of other drones do not wait."""
+        name = vehicle.drone.name
+
+        def work() -> None:
+            try:
+                link = CrazyflieLink.open(
+                    vehicle.drone.uri,
+                    dongles=self.config.dongles,
+                    cache_dir=process.ROOT / ".cache" / "toc",
+                    clock=self.clock,
+                    on_packet=lambda packet: self._later(name, "packet", packet),
+                    on_sent=lambda packet: self._later(name, "sent", packet),
+                    on_lost=lambda reason: self._later(name, "lost", reason),
+                )
+            except HardwareError as error:
+                self._later(name, "failed", str(error))
+            else:
+                self._later(name, "opened", link)
+
+        threading.Thread(target=work, name=f"open {name}", daemon=True).start()
+
+    def _later(self, name: str, what: str, value: object) -> None:
+        """From any thread: hand over to the loop."""
+        self.heard.append((self.clock.now(), name, what, value))
+        self._rouse()
+
+    def _rouse(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: the loop has been woken a thousand times already
+            self.wake.send(b"\0")
+
+    def _hear(self, t: float, name: str, what: str, value: object) -> None:
+        vehicle = self.vehicles[name]
+        if isinstance(value, CrazyflieLink):
+            vehicle.opened(value, t)
+        elif isinstance(value, crtp.Packet):
+            vehicle.sent(value, t) if what == "sent" else vehicle.packet(value, t)
+        elif what == "failed":
+            self._tell(m.Event(t=t, name="link_failed", drone=name, text=str(value)))
+        elif what == "lost" and vehicle.link is not None:
+            self._close(vehicle)
+            self._tell(m.Event(t=t, name="link_lost", drone=name, text=str(value)))
+
+    def _close(self, vehicle: Vehicle) -> threading.Thread:
+        """Joining cflib's threads may take a second; nobody here waits for it."""
+        link = vehicle.link
+        self.vehicles[vehicle.drone.name] = Vehicle(vehicle.drone, self.config, self._tell)
+        thread = threading.Thread(target=link.close if link else lambda: None, name=f"close {vehicle.drone.name}")
+        thread.start()
+        return thread
+
+    def _tell(self, message: m.Message) -> None:
+        wires.send(self.events, message)
+
+
+def main() -> None:
+    """Entry point of the process: ``python -m station.guardian RUN_DIR``."""
+    process.follow_parent()
+    run_dir = Path(sys.argv[1])
+    config = cfg.read(run_dir / "station.json", cfg.StationConfig)
+    sys.setswitchinterval(5e-4)
+    process.claim(fifo=20)
+    guardian = Guardian(run_dir, config, Clock(config.rate))
+    process.on_stop(guardian.stop)
+    process.freeze()
+    guardian.serve()
+
+
+if __name__ == "__main__":
+    main()
