@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -26,16 +26,14 @@ def demo_throw(
     rate: Annotated[
         float, typer.Option(min=0.01, max=1.0, help="Of the clock; below 1 for slow machines, and not real time.")
     ] = 1.0,
-    loss: Annotated[
-        Optional[float], typer.Option(min=0.0, max=1.0, help="Share of radio packets lost, each way.")  # noqa: UP045
-    ] = None,
+    loss: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Share of radio packets lost, each way.")] = None,
     mismatch: Annotated[
-        Optional[float], typer.Option(min=0.0, max=0.5, help="Plant parameters are drawn within this share.")  # noqa: UP045
+        float | None, typer.Option(min=0.0, max=0.5, help="Plant parameters are drawn within this share.")
     ] = None,
-    drone: Annotated[Optional[str], typer.Option(help="Drone type.")] = None,  # noqa: UP045
-    json: Annotated[Optional[Path], typer.Option(help="Write the result here.")] = None,  # noqa: UP045
-    report: Annotated[Optional[Path], typer.Option(help="Write an HTML report here.")] = None,  # noqa: UP045
-    record: Annotated[Optional[Path], typer.Option(help="Write all messages here, as MCAP.")] = None,  # noqa: UP045
+    drone: Annotated[str | None, typer.Option(help="Drone type.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write all messages here, as MCAP.")] = None,
     config: Annotated[Path, typer.Option(help="Configuration of the station.")] = Path("configs/sim_throw.yaml"),
     lab: Annotated[Path, typer.Option(help="Configuration of the virtual lab.")] = Path("configs/scenarios/throw.yaml"),
 ) -> None:
