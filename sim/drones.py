@@ -120,20 +120,22 @@ def check(params: Params) -> Params:
                 f"params.{name} has shape {value.shape}, but (..., {', '.join(map(str, shape))}) is expected"
             )
         if not np.all(np.isfinite(value)):
-            raise ConfigError(f"params.{name} is {value}, but it must be finite")
+            raise ConfigError(f"params.{name} is {value.tolist()}, but it must be finite")
         values[name] = value
     for name in ("mass", "arm_length", "thrust_max"):
         if np.any(values[name] <= 0.0):
-            raise ConfigError(f"params.{name} is {values[name]}, but it must be positive")
+            raise ConfigError(f"params.{name} is {values[name].tolist()}, but it must be positive")
     for name in ("prop_inertia", "thrust_min", "rot_damping", "rotor_coef"):
         if np.any(values[name] < 0.0):
-            raise ConfigError(f"params.{name} is {values[name]}, but it must not be negative")
+            raise ConfigError(f"params.{name} is {values[name].tolist()}, but it must not be negative")
     if np.any(values["thrust_min"] >= values["thrust_max"]):
         raise ConfigError(
             f"params.thrust_min is {values['thrust_min']} N, but it must be below thrust_max, {values['thrust_max']} N"
         )
     if np.any(values["rpm2thrust"][..., 2] <= 0.0):
-        raise ConfigError(f"params.rpm2thrust is {values['rpm2thrust']}, but its quadratic term must be positive")
+        raise ConfigError(
+            f"params.rpm2thrust is {values['rpm2thrust'].tolist()}, but its quadratic term must be positive"
+        )
     _check_inertia(values["inertia"])
     drag = values["drag"]
     if np.any(np.linalg.eigvalsh(drag + np.swapaxes(drag, -1, -2)) > 0.0):

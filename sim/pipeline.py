@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,24 +40,38 @@ def step_components(params: Any, x: Components, rotor_rpm_cmd: Components, dt: f
 
 @dataclass(frozen=True)
 class Step:
-    """A step ready to be called on a `State`; ``on_components`` is the same on components.
+    """A step ready to be called on a `State`, compiled once per shape; ``on_components`` is the same on components.
 
     Attributes:
         dt: seconds a step lasts.
         stages: in the order in which they act.
+        diagonal: whether inertia and drag are taken for diagonal; None: found out where values are known.
         on_components: ``(params, coefficients, x, rotor_rpm_cmd) -> x``; the coefficients are those of ``params``.
-        coefficients: ``(params) -> coefficients``, to be worked out once before a loop.
+        coefficients: ``(params, diagonal) -> coefficients``, to be worked out once before a loop.
     """
 
     dt: float
     stages: tuple[Stage, ...]
+    diagonal: bool | None
     on_components: Callable[[Params, Any, Components, Components], Components]
-    coefficients: Callable[[Params], Any]
+    coefficients: Callable[[Params, bool], Any]
 
     def __call__(self, params: Params, state: State, rotor_rpm_cmd: jax.Array) -> State:
         """State after ``dt`` under ``rotor_rpm_cmd`` (..., 4)."""
-        x, u = components(state), _commands(rotor_rpm_cmd)
-        return from_components(self.on_components(params, self.coefficients(params), x, u))
+        return _step(self, _sees_diagonal(self, params), params, state, rotor_rpm_cmd)
+
+
+def _sees_diagonal(step: Step, params: Params) -> bool:
+    # Decided on the values given, before they become tracers of the compiled function.
+    if step.diagonal:
+        first_principles.refuse_off_diagonal(params)
+    return first_principles.is_diagonal(params) if step.diagonal is None else step.diagonal
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _step(step: Step, diagonal: bool, params: Params, state: State, rotor_rpm_cmd: jax.Array) -> State:
+    x, u = components(state), _commands(rotor_rpm_cmd)
+    return from_components(step.on_components(params, step.coefficients(params, diagonal), x, u))
 
 
 def build_step(
@@ -113,14 +129,14 @@ def build_step(
             x = stage.apply(params, x, dt)
         return x
 
-    def coefficients(params: Params) -> Any:
+    def coefficients(params: Params, diagonal: bool) -> Any:
         return model.coefficients(params, diagonal=diagonal)
 
-    return Step(dt, tuple(stages), on_components, coefficients)
+    return Step(dt, tuple(stages), diagonal, on_components, coefficients)
 
 
 def rollout(step: Step, params: Params, state: State, commands: jax.Array, *, every: int = 1) -> State:
-    """States along a flight: one compiled loop.
+    """States along a flight: one loop, compiled once per step and shape.
 
     Args:
         step: from `build_step`.
@@ -135,16 +151,18 @@ def rollout(step: Step, params: Params, state: State, commands: jax.Array, *, ev
     Raises:
         ShapeError: state and commands do not go together.
     """
+    return _rollout(step, _sees_diagonal(step, params), every, params, state, commands)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _rollout(step: Step, diagonal: bool, every: int, params: Params, state: State, commands: jax.Array) -> State:
     x, u = components(state), _commands(commands)
     batch = jnp.broadcast_shapes(*(jnp.shape(v) for v in x))
     if jnp.shape(u[0])[1:] not in ((), batch):
         raise ShapeError(f"commands have shape {jnp.shape(commands)}, but (T, 4) or (T, *{batch}, 4) is expected")
-    coefficients = step.coefficients(params)
+    coefficients = step.coefficients(params, diagonal)
     x = tuple(jnp.broadcast_to(v, batch) for v in x)
-    size = 1
-    for n in batch:
-        size *= n
-    stacked = size < STACK_BELOW
+    stacked = math.prod(batch) < STACK_BELOW
     pack: Callable = jnp.stack if stacked else tuple
 
     def advance(carry: Any, u: Components) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sim import rotation
@@ -45,6 +46,14 @@ def is_diagonal(params: Params) -> bool:
     return all(not isinstance(m, jax.core.Tracer) and _diagonal(np.asarray(m)) for m in (params.inertia, params.drag))
 
 
+def refuse_off_diagonal(params: Params) -> None:
+    """Raise ConfigError where inertia or drag are known not to be diagonal."""
+    for name in ("inertia", "drag"):
+        m = getattr(params, name)
+        if not isinstance(m, jax.core.Tracer) and not _diagonal(np.asarray(m)):
+            raise ConfigError(f"params.{name} has off-diagonal entries, but diagonal=True; build without it")
+
+
 def _diagonal(m: np.ndarray) -> bool:
     return not np.any(m[..., ~np.eye(3, dtype=bool)])
 
@@ -63,10 +72,7 @@ def coefficients(params: Params, *, diagonal: bool | None = None) -> Coefficient
     if diagonal is None:
         diagonal = is_diagonal(params)
     elif diagonal:
-        for name in ("inertia", "drag"):
-            m = getattr(params, name)
-            if not isinstance(m, jax.core.Tracer) and not _diagonal(np.asarray(m)):
-                raise ConfigError(f"params.{name} has off-diagonal entries, but diagonal=True; build without it")
+        refuse_off_diagonal(params)
     J, C = params.inertia, params.drag
     if diagonal:
         inertia = _diagonal_rows(J)
@@ -122,13 +128,9 @@ def _polynomial(c: tuple[Any, ...], x: Any) -> Any:
 def rotor_acceleration(rotor_coef: tuple[Any, ...], rotor_rpm: Any, rotor_rpm_cmd: Any) -> Any:
     """dOmega/dt in rpm/s of one rotor: c_v (cmd - rpm) + c_d (cmd^2 - rpm^2), with one pair for rise, one for fall."""
     rise = rotor_rpm_cmd >= rotor_rpm
-    linear = _select(rise, rotor_coef[0], rotor_coef[2])
-    quadratic = _select(rise, rotor_coef[1], rotor_coef[3])
+    linear = jnp.where(rise, rotor_coef[0], rotor_coef[2])
+    quadratic = jnp.where(rise, rotor_coef[1], rotor_coef[3])
     return (rotor_rpm_cmd - rotor_rpm) * (linear + quadratic * (rotor_rpm_cmd + rotor_rpm))
-
-
-def _select(condition: Any, a: Any, b: Any) -> Any:
-    return jax.numpy.where(condition, a, b)
 
 
 def derivative(
