@@ -95,7 +95,7 @@ class NatNetSource:
             self._socket = _bind_towards(server, self.address)
             loop.add_reader(self._socket, self._read)
             ask_at = loop.time()
-            while not session.streaming:
+            while self._socket and not session.streaming:
                 now = loop.time()
                 if session.info and not session.readable:
                     raise SourceError(f"NatNet server {self.address} {session.wrong_version()}")
@@ -112,7 +112,8 @@ class NatNetSource:
         except BaseException:
             self.close()
             raise
-        self._timer = loop.call_later(RETRY_S, self._tend, loop)
+        if self._socket:  # else closed meanwhile, by the receiver of the first frame or another task
+            self._timer = loop.call_later(RETRY_S, self._tend, loop)
 
     def close(self) -> None:
         """Say goodbye and give back the socket; harmless when already closed."""

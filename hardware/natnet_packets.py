@@ -175,7 +175,9 @@ def _frame(data: bytes, sized: bool) -> MocapFrame:
         _, _, timestamp, exposure, received, transmit, flags, _ = TAIL.unpack_from(data, at)
         at += TAIL.size
     if at != len(data):
-        raise DecodeError("length", f"a frame of {at} bytes in a datagram of {len(data)}: not the layout of its version")
+        raise DecodeError(
+            "length", f"a frame of {at} bytes in a datagram of {len(data)}: not the layout of its version"
+        )
     changed = flags & FRAME_MODELS_CHANGED != 0
     return MocapFrame(seq, tuple(bodies), timestamp, exposure, received, transmit, changed)
 

@@ -91,7 +91,7 @@ class Session:
         self.server, self._send, self._on_frame, self._on_event = server, send, on_frame, on_event
         self._label = label
         self._peers = frozenset((server,))
-        self._fresh = self._silent = False
+        self._fresh = self._silent = self._wanted = False
         self._last_seq, self._last_exposure = 0, -1
         self._last_asked = self._last_alive = -math.inf
         self._told: dict[str, float] = {}
@@ -123,7 +123,7 @@ class Session:
         elif now - self._last_alive >= KEEP_ALIVE_S:
             self._last_alive = now
             self._send(KEEP_ALIVE)
-        if self.readable and not self.defined:
+        if self.readable and (self._wanted or not self.defined):
             self._ask_definitions(now)
 
     def receive(self, datagram: bytes, sender: tuple[str, int], now: float) -> None:
@@ -133,15 +133,16 @@ class Session:
             return
         self.counts["datagrams"] += 1
         try:
-            event = packets.decode(datagram, self.info.version if self.info else packets.NEWEST)
+            event = packets.decode(datagram, self.info.version if self.info else (0, 0))
         except DecodeError as error:
-            self._reject(error.reason, str(error), now)
+            if self.info is None and error.reason == "version":  # it streams to us before it has answered
+                self.rejects["early"] += 1
+            else:
+                self._reject(error.reason, str(error), now)
             return
         kind = type(event)
         if kind is packets.ServerInfo:
             self._on_server_info(event, now)
-        elif kind is not packets.Other and not self.readable:
-            self.rejects["early"] += 1
         elif kind is packets.MocapFrame:
             self._on_mocap_frame(event, now)
         elif kind is packets.Definitions:
@@ -159,6 +160,12 @@ class Session:
     def _ask_definitions(self, now: float) -> None:
         self._last_asked = now
         self._send(REQUEST_DEFINITIONS)
+
+    def _want_definitions(self, now: float) -> None:
+        """Ask for the names again, but not with every frame; `tend` repeats it until they come."""
+        self._wanted = True
+        if now - self._last_asked > ASK_AGAIN_S:
+            self._ask_definitions(now)
 
     def _tell(self, name: str, text: str, now: float, reason: str = "") -> None:
         key = f"{name} {reason}"
@@ -189,7 +196,7 @@ class Session:
             self._ask_definitions(now)
 
     def _on_definitions(self, definitions: packets.Definitions, now: float) -> None:
-        self.defined = True
+        self.defined, self._wanted = True, False
         if definitions.names != self.names:
             self.names = definitions.names
             self._tell("definitions", f"streams {self.bodies()}", now)
@@ -205,9 +212,9 @@ class Session:
         if self._silent:
             self._silent = False
             self._tell("resumed", "sends frames again", now)
-        if frame.models_changed and now - self._last_asked > ASK_AGAIN_S:
+        if frame.models_changed:
             # The old names stay meanwhile: a change to one body must not blind us to those in flight.
-            self._ask_definitions(now)
+            self._want_definitions(now)
         if not self.defined:
             self.rejects["undefined"] += 1
             return
@@ -232,7 +239,7 @@ class Session:
                     return False
                 self.counts["restarts"] += 1
                 self._tell("restarted", "counts its frames anew; reading its definitions", now)
-                self._ask_definitions(now)
+                self._want_definitions(now)
             if step > 1 and not self._fresh:
                 self.counts["lost"] += step - 1
         self._last_seq, self._last_exposure, self._fresh = frame.seq, frame.exposure, False
@@ -243,8 +250,7 @@ class Session:
         if name is None:
             self.rejects["unknown-body"] += 1
             self._tell("unknown-body", f"streams id {body.id} and defines {self.bodies()}; asking it again", now)
-            if now - self._last_asked > ASK_AGAIN_S:
-                self._ask_definitions(now)
+            self._want_definitions(now)
             return
         if body.tracked:
             fault = pose_fault(body.pos, body.quat)
