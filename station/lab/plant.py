@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from sim import drones, pipeline, rotation
-from sim.state import ANG_VEL, POS, QUAT, ROTOR, SIZE, VEL, Params
+from sim.state import ANG_VEL, POS, QUAT, ROTOR, SIZE, VEL, Params, State
 from station import config
 
 Array = NDArray[np.float64]
@@ -131,8 +131,8 @@ def _advance(step: pipeline.Step, params: Params, z: jax.Array, start_delay_s: f
     # Half a step of slack: the timer is a sum of steps, and the rotor starts with the step after the delay.
     command = jnp.where(stopped & (timer < start_delay_s + 0.5 * DT), 0.0, command)
 
-    x = step.on_components(params, step.coefficients(params), tuple(z[i] for i in range(SIZE)), tuple(command))
-    new = jnp.stack(x)
+    after = step(params, State(z[POS], z[QUAT], z[VEL], z[ANG_VEL], rpm), command)
+    new = jnp.concatenate([after.pos, after.quat, after.vel, after.ang_vel, after.rotor_rpm])
     spun = new[ROTOR]
     new = new.at[ROTOR].set(jnp.where((command <= 0.0) & (spun < STOPPED_RPM), 0.0, spun))
     # The floor takes all motion: a drone that meets it lies still, as it lies, until its thrust lifts it.

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 GYRO_RANGE_RAD_S = math.radians(2000.0)
 """Full scale of the BMI088 as the Crazyflie firmware sets it."""
 ACCEL_RANGE_MPS2 = 24.0 * 9.81
-_BLOCK = 4096
+_BLOCK = 256
 _BURST_SHARE = 0.01
 
 
