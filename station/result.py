@@ -6,13 +6,20 @@ policy never trained) is null; the mapping around it is always there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-STAGES = (
+from station import judge
+from station.config import LabConfig
+from station.lab.truth import Truth as Trajectory
+from station.messages import PolicyImage, UploadStatus
+
+EVENTS = (
     "release",
     "speculated",
     "confirmed",
@@ -134,6 +141,10 @@ class Result(Part):
     refused: int
     runs: tuple[Run, ...]
 
+    def good(self) -> bool:
+        """Whether the command ends with status 0."""
+        return verdict(self).status == 0
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -151,29 +162,82 @@ def budgets_ok(events: Events) -> bool:
     return all(time is not None and 1e3 * time <= budget for time, budget in times)
 
 
-def collect(
-    *, mission: str, seed: int, rate: float, drone: str, loss: float, mismatch: float, runs: list[Run]
-) -> Result:
-    """The mission of these runs, counted.
+class Heard(Protocol):
+    """What the station said during one throw."""
 
-    A run whose drone was never released was not thrown. ``budgets_ok`` of each run is computed here, and a refused
-    throw is never caught, whatever the run says.
+    events: dict[str, float]
+    """Host seconds of each event."""
+    image: PolicyImage | None
+    upload: UploadStatus | None
+    outcome: str | None
+    """How the mission ended in its own words; empty when it ended well."""
+    refused: bool
+
+
+def assemble(
+    seed: int,
+    file: str,
+    truth: Trajectory,
+    judged: judge.Verdict,
+    released: float | None,
+    heard: Heard,
+    error: judge.PredictionError | None,
+) -> Run:
+    """One throw from the truth about it and from what the station said.
+
+    Args:
+        seed: Of this run.
+        file: Where the truth lies, relative to the JSON file.
+        truth: What the plant did.
+        judged: The verdict on that.
+        released: Host seconds of the release, of the clock that stamps ``heard.events``; None or NaN: never released.
+        heard: What the station said.
+        error: The last prediction against the truth at activation.
     """
-    counted = tuple(
-        msgspec.structs.replace(run, budgets_ok=budgets_ok(run.events_s), caught=run.caught and not run.refused)
-        for run in runs
+    gone = released is not None and math.isfinite(released)
+    moments = {name: t - released for name, t in heard.events.items() if name in EVENTS} if gone else {}
+    image, upload = heard.image, heard.upload
+    train = Train()
+    if image is not None:
+        names = [field for field in Train.__struct_fields__ if hasattr(image, field)]
+        train = Train(**{name: getattr(image, name) for name in names})
+    sent = Upload(crc32=f"{image.crc:08x}" if image is not None else None)
+    if upload is not None:
+        sent = msgspec.structs.replace(sent, wall_s=upload.wall_s, packets=upload.packets, resent=upload.resent)
+    events = Events(**{**moments, "release": 0.0}) if gone else Events()
+    return Run(
+        seed=seed,
+        caught=judged.caught and not heard.refused,
+        refused=heard.refused,
+        reason=(heard.outcome or judged.reason) if heard.refused else judged.reason,
+        budgets_ok=budgets_ok(events),
+        plant_lag_max_s=truth.scalars.get("plant_lag_max_s"),
+        events_s=events,
+        train=train,
+        upload=sent,
+        prediction_error=PredictionError(**vars(error)) if error is not None else PredictionError(),
+        truth=Truth(
+            file=file,
+            min_height_m=judged.min_height_m,
+            final_speed_mps=judged.final_speed_mps,
+            final_tilt_deg=judged.final_tilt_deg,
+        ),
     )
+
+
+def summarise(seed: int, rate: float, lab: LabConfig, runs: Sequence[Run]) -> Result:
+    """The mission of these runs, counted. A run whose drone was never released was not thrown."""
     return Result(
-        mission=mission,
+        mission="throw",
         seed=seed,
         rate=rate,
-        drone=drone,
-        loss=loss,
-        mismatch=mismatch,
-        thrown=sum(run.events_s.release is not None for run in counted),
-        caught=sum(run.caught for run in counted),
-        refused=sum(run.refused for run in counted),
-        runs=counted,
+        drone=lab.drone,
+        loss=lab.loss,
+        mismatch=lab.mismatch,
+        thrown=sum(run.events_s.release is not None for run in runs),
+        caught=sum(run.caught for run in runs),
+        refused=sum(run.refused for run in runs),
+        runs=tuple(runs),
     )
 
 
