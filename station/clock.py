@@ -34,10 +34,13 @@ class Clock:
 def next_tick(previous: float, now: float, period: float) -> tuple[float, int]:
     """The next absolute deadline of a periodic loop, and how many ticks were missed.
 
-    Missed ticks are skipped, never caught up in a burst: the answer is the first ``previous + k * period`` after ``now``.
+    Missed ticks are skipped, never caught up in a burst: the answer is the first ``previous + k * period`` after
+    ``now``.
     """
     due = previous + period
     if due > now:
         return due, 0
     missed = int((now - due) / period) + 1
+    if due + missed * period <= now:  # the division was rounded down
+        missed += 1
     return due + missed * period, missed

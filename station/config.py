@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 import yaml
@@ -19,6 +19,8 @@ Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")]
 Vec3 = tuple[float, float, float]
+Range = tuple[NotNegative, NotNegative]
+"""Lowest and highest value of a draw."""
 
 
 class ConfigError(Exception):
@@ -27,6 +29,14 @@ class ConfigError(Exception):
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping of the file; unknown keys are refused."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], float | int):
+                low, high = value
+                if low > high:
+                    raise ValueError(f"{name} goes from {low} down to {high}; give the lower value first")
 
 
 class Source(Section):
@@ -69,6 +79,11 @@ class Space(Section):
     low: Vec3 = (-3.0, -3.0, -0.1)
     high: Vec3 = (3.0, 3.0, 3.5)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(low >= high for low, high in zip(self.low, self.high, strict=True)):
+            raise ValueError(f"low {self.low} is not below high {self.high} on every axis")
+
 
 class Throw(Section):
     """The throw mission."""
@@ -98,7 +113,7 @@ class Train(Section):
     """Share of the initial states drawn around the prediction; the rest are broad throws."""
     min_success: Share = 0.8
     """A network that recovers fewer of its validation throws is not flown."""
-    cores: tuple[int, ...] = ()
+    cores: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
     """CPU cores of the training process; empty: the highest one."""
 
 
@@ -114,15 +129,26 @@ class StationConfig(Section):
     throw: Throw = Throw()
     train: Train = Train()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.drones or not self.dongles:
+            raise ValueError("drones and dongles each need at least one entry; leave the key out for the default one")
+        for key in ("name", "body", "uri"):
+            values = [getattr(drone, key) for drone in self.drones]
+            if len(set(values)) < len(values):
+                raise ValueError(f"two drones have the same {key} among {values}; give each its own")
+        if self.rate < 1.0 and any(dongle.type != "soft" for dongle in self.dongles):
+            raise ValueError(f"rate {self.rate} slows the clock, which a real dongle cannot follow; set rate to 1.0")
+
 
 class Hand(Section):
     """Ranges of the scripted hand; one value of each is drawn per throw."""
 
-    carry_s: tuple[float, float] = (0.8, 2.0)
-    wait_s: tuple[float, float] = (0.3, 2.0)
+    carry_s: Range = (0.8, 2.0)
+    wait_s: Range = (0.3, 2.0)
     feint_share: Share = 0.3
-    release_height_m: tuple[float, float] = (1.3, 1.8)
-    up_mps: tuple[float, float] = (2.5, 3.5)
+    release_height_m: Range = (1.3, 1.8)
+    up_mps: Range = (2.5, 3.5)
     sideways_mps: NotNegative = 1.0
     tilt_deg: NotNegative = 40.0
     spin_rad_s: NotNegative = 4.0
@@ -137,7 +163,7 @@ class LabConfig(Section):
     uri: str = "radio://0/80/2M/E7E7E7E701"
     mismatch: Annotated[float, msgspec.Meta(ge=0.0, le=0.5)] = 0.05
     """Mass, inertia, thrust curve, drag and rotor lag are each drawn within this share of nominal."""
-    rot_damping: tuple[float, float] = (0.2, 1.0)
+    rot_damping: Range = (0.2, 1.0)
     start_delay_s: NotNegative = 0.06
     gyro_noise_rad_s: NotNegative = 0.02
     gyro_bias_rad_s: NotNegative = 0.02
@@ -147,7 +173,7 @@ class LabConfig(Section):
     mocap_rate_hz: Positive = 200.0
     mocap_position_std_m: NotNegative = 0.0003
     mocap_attitude_std_deg: NotNegative = 0.2
-    mocap_latency_ms: tuple[float, float] = (3.0, 8.0)
+    mocap_latency_ms: Range = (3.0, 8.0)
     mocap_drift_ppm: NotNegative = 50.0
     air_port: Port = 15300
     loss: Share = 0.02
@@ -157,15 +183,26 @@ class LabConfig(Section):
 _EXPONENT = re.compile(r"^[+-]?\d+(\.\d*)?[eE][+-]?\d+$|^[+-]?\.?\d+[eE][+-]?\d+$")
 
 
+def _spelled(number: str) -> str:
+    """The same number as YAML 1.1 reads it: 1e-3 as 1.0e-3."""
+    mantissa, _, exponent = number.lower().partition("e")
+    sign = "" if exponent[0] in "+-" else "+"
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}e{sign}{exponent}"
+
+
 def _check(value: Any, path: str, where: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}: {path} is {value}; a finite number is needed")
     if isinstance(value, str) and _EXPONENT.match(value):
         raise ConfigError(
-            f"{where}: {path} is read as the text '{value}'; write {float(value)!r} (YAML wants a dot and a sign)"
+            f"{where}: {path} is read as the text '{value}'; write {_spelled(value)} (YAML wants a dot and a sign)"
         )
     if isinstance(value, dict):
         for key, item in value.items():
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"{where}: {path or 'the file'} has the key {key!r}, which YAML does not read as text"
+                )
             _check(item, f"{path}.{key}" if path else str(key), where)
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -188,14 +225,18 @@ def parse(text: str, struct: type[Section], where: str) -> Any:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # PyYAML lets out what its dates and integers raise
+        raise ConfigError(f"{where}: a date or number cannot be read: {error}") from None
     data = {} if data is None else data
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: a mapping of keys is needed, got {type(data).__name__}")
-    _check(data, "", where)
     try:
+        _check(data, "", where)
         return msgspec.convert(data, struct)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {_readable(str(error))}") from None
+        raise ConfigError(f"{where}: {_readable(str(error), data, struct)}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: an anchor contains itself; write the values out") from None
 
 
 def load(path: Path, struct: type[Section]) -> Any:
@@ -209,10 +250,20 @@ def load(path: Path, struct: type[Section]) -> Any:
     return parse(text, struct, str(path))
 
 
-def _readable(text: str) -> str:
-    """Msgspec's ``... - at `$.drones[2].uri` `` with the place first and no JSON path."""
+def _readable(text: str, data: Any, struct: Any) -> str:
+    """Msgspec's ``... - at `$.drones[2].uri` `` with the place first, no JSON path, and the value or the known keys."""
     message, _, place = text.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
+    value = data
+    for part in re.findall(r"[^.\[\]]+", place):
+        if isinstance(value, list):
+            value, struct = value[int(part)], get_args(struct)[0]
+        else:
+            value, struct = value[part], get_type_hints(struct)[part]
+    if "unknown field" in message:
+        message = f"unknown key {message.split()[-1]}; it has {', '.join(struct.__struct_fields__)}"
+    elif place and not isinstance(value, dict | list) and "got" not in message:
+        message += f", got {value!r}"
     return f"{place}: {message}" if place else message
 
 
@@ -222,5 +273,10 @@ def write(config: Section, path: Path) -> None:
 
 
 def read(path: Path, struct: type[Section]) -> Any:
-    """A config saved by `write`."""
-    return msgspec.json.decode(path.read_bytes(), type=struct)
+    """A config saved by `write`; `ConfigError` when it is not there or not one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=struct)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; the process that starts this one writes it") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: not a saved {struct.__name__}: {error}") from None
