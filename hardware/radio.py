@@ -10,6 +10,7 @@ a zero-thrust setpoint, which would drop a flying drone, so that one is not sent
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -187,6 +188,7 @@ class _Dongles:
 def _dongles() -> _Dongles:
     if not isinstance(radiodriver.Crazyradio, _Dongles):
         radiodriver.Crazyradio = _Dongles(radiodriver.Crazyradio)
+        radiodriver._SharedRadio = _SharedRadio
         logging.getLogger("cflib").addHandler(logging.NullHandler())
     if not cflib.crtp.CLASSES:
         cflib.crtp.init_drivers()  # only lists the drivers; USB is first touched when a real dongle is made
@@ -200,8 +202,16 @@ def _soft(dongles: Sequence[DongleConfig], index: int, clock: Clock) -> Callable
     return partial(SoftCrazyradio, air, dongles[index].packet_us * 1e-6, clock.now, clock.sleep_until)
 
 
+class _SharedRadio(radiodriver._SharedRadio):
+    """cflib's thread of one dongle, given an end."""
+
+    def run(self) -> None:
+        with contextlib.suppress(SystemExit):
+            super().run()
+
+
 class _Leave:
-    """A command that ends cflib's shared radio thread, which has no other end."""
+    """A command that ends a `_SharedRadio`: reading it raises."""
 
     def __getitem__(self, _: int) -> None:
         raise SystemExit
