@@ -26,6 +26,7 @@ import jax
 import msgspec
 import numpy as np
 
+from firmware_patches.host import onboard
 from hardware.errors import HardwareError
 from hardware.virtual.crazyradio import Air
 from hardware.virtual.natnet import NatNetServer
@@ -212,8 +213,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to close, die at once
     try:
         settings = config.read(path, config.LabConfig)
-    except (OSError, msgspec.DecodeError) as error:
-        process.refuse(f"{path}: {error}; start the lab through ./midair")
+        onboard.load()
+    except (config.ConfigError, FileNotFoundError) as error:
+        process.refuse(str(error))
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     plants.cache(process.ROOT / ".cache" / "jax")
