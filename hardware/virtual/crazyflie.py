@@ -216,7 +216,7 @@ class VirtualCrazyflie:
             del self._blocks[ident]
         elif command == 3:
             period = 10 * body[0]
-            due = self._now_ms if period else None
+            due = self._now_ms + period if period else None
             self._blocks[ident] = replace(self._blocks[ident], period_ms=period, due_ms=due)
         elif command == 4:
             self._blocks[ident] = replace(self._blocks[ident], due_ms=None)
