@@ -143,7 +143,7 @@ def derivative(
     """How the state changes.
 
     Args:
-        params: parameters, or their `coefficients` worked out before a loop.
+        params: parameters, or their `coefficients`.
         x: 17 components of the state.
         rotor_rpm_cmd: 4 commanded rotor speeds, rev/min.
         force: 3, further force on the drone, world frame, N.
