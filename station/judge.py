@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from station.lab.truth import Truth
 
@@ -74,7 +74,9 @@ def judge(truth: Truth) -> Verdict:
     return Verdict(not reason, reason, float(height.min()), float(speed[-1]), float(tilt[-1]), steady)
 
 
-def prediction_error(truth: Truth, t: float, *, pos: Array, quat: Array, vel: Array, ang_vel: Array) -> PredictionError:
+def prediction_error(  # noqa: PLR0917  the order of a state everywhere
+    truth: Truth, t: float, pos: ArrayLike, quat: ArrayLike, vel: ArrayLike, ang_vel: ArrayLike
+) -> PredictionError:
     """A prediction against the truth at ``t``, seconds of the host since release (the moment of activation).
 
     Args:
@@ -88,10 +90,10 @@ def prediction_error(truth: Truth, t: float, *, pos: Array, quat: Array, vel: Ar
     i = int(np.argmin(np.abs(truth.t_host - t)))
     cosine = min(1.0, abs(float(np.dot(truth.quat[i], quat))) / float(np.linalg.norm(quat)))
     return PredictionError(
-        pos_m=float(np.linalg.norm(truth.pos[i] - pos)),
-        vel_mps=float(np.linalg.norm(truth.vel[i] - vel)),
+        pos_m=float(np.linalg.norm(truth.pos[i] - np.asarray(pos))),
+        vel_mps=float(np.linalg.norm(truth.vel[i] - np.asarray(vel))),
         att_deg=math.degrees(2.0 * math.acos(cosine)),
-        rate_rps=float(np.linalg.norm(truth.ang_vel[i] - ang_vel)),
+        rate_rps=float(np.linalg.norm(truth.ang_vel[i] - np.asarray(ang_vel))),
     )
 
 

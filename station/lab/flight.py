@@ -16,7 +16,7 @@ from station.lab import hand
 from station.lab import plant as plants
 from station.lab.drone import ACTIVE, Drone
 from station.lab.sensors import Imu, Mocap
-from station.lab.truth import RATE_HZ, Recorder, Truth
+from station.lab.truth import BEFORE_S, RATE_HZ, Recorder, Truth
 
 UNTRACKED_S = 0.4
 """The body is not in the cameras' sight for this long while it is put into the hand."""
@@ -53,7 +53,8 @@ class Flight:
     ) -> None:
         self.seed = seed
         self.mocap = Mocap(lab, streams.mocap, now)
-        self.lag_max_s = 0.0
+        self._lags = np.zeros(round(BEFORE_S / plants.DT))  # a ring until the release
+        self._lag_max_s = 0.0
         self._drawn = plants.draw(plant.nominal, lab, streams.plant)
         self._script = hand.draw(lab.hand, streams.hand)
         self._imu = Imu(lab, streams.imu)
@@ -88,6 +89,11 @@ class Flight:
         """Whether the hand has let go."""
         return not self._held
 
+    @property
+    def lag_max_s(self) -> float:
+        """The plant's greatest lag behind the host from 1 s before the release until the drone is on the floor."""
+        return max(self._lag_max_s, float(self._lags.max()))
+
     def tick(self, due: float, now: Callable[[], float]) -> list[News]:
         """One millisecond: body, instruments, drone, record.
 
@@ -117,8 +123,10 @@ class Flight:
             news.append(("activated", {}))
 
         t_host = now()
-        if self._opened:
-            self.lag_max_s = max(self.lag_max_s, t_host - due)
+        if self._held:
+            self._lags[self._k % len(self._lags)] = t_host - due
+        elif "touchdown" not in self._moments:
+            self._lag_max_s = max(self._lag_max_s, t_host - due)
         if not self._held and "release" not in self._moments:
             news.insert(0, ("released", {}))
         for index, (name, data) in enumerate(news):
@@ -165,6 +173,7 @@ class Flight:
         for name in ("release", "activation", "touchdown"):
             scalars[f"{name}_s"] = self._moments.get(name, math.nan) - zero_host
             scalars[f"{name}_plant_s"] = self._moments.get(f"{name}_plant", math.nan) - zero_plant
+        scalars["release_s"] = self._moments.get("release", math.nan)
         for name in ("touchdown_mps", "touchdown_tilt_deg"):
             scalars[name] = self._moments.get(name, math.nan)
         scalars |= {f"factor_{name}": value for name, value in self._drawn.factors.items()}

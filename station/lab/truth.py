@@ -36,8 +36,9 @@ class Truth:
     ang_vel: Array
     rotor_rpm: Array
     scalars: dict[str, float] = field(default_factory=dict)
-    """Drawn parameters and moments: `release_s`, `activation_s`, `touchdown_s` (host) and `..._plant_s`, NaN for what
-    did not happen; `touchdown_mps`, `touchdown_tilt_deg` just before the floor; `plant_lag_max_s`; `seed`."""
+    """`release_s`: the host's clock at the release. `activation_s`, `touchdown_s`: host seconds since then, and each of
+    the three again as `..._plant_s` on the plant's clock; NaN for what did not happen. `touchdown_mps`,
+    `touchdown_tilt_deg`: just before the floor. `plant_lag_max_s`, `seed`, and `factor_...` of each drawn parameter."""
 
     def moment(self, name: str) -> float | None:
         """A moment on the plant's clock by name: "release", "activation", "touchdown"; None when it did not come."""

@@ -140,7 +140,7 @@ def test_record_that_ends_early_never_counts() -> None:
 def test_prediction_error_is_zero_on_the_truth_whatever_the_quaternions_sign() -> None:
     truth = flight()
     error = judge.prediction_error(
-        truth, ACTIVATION, pos=truth.pos[0], quat=-truth.quat[0], vel=np.array([0.0, 0.0, 2.0]), ang_vel=np.zeros(3)
+        truth, ACTIVATION, truth.pos[0], -truth.quat[0], np.array([0.0, 0.0, 2.0]), np.zeros(3)
     )
     assert error == judge.PredictionError(0.0, 0.0, 0.0, 0.0)
 
@@ -149,7 +149,7 @@ def test_prediction_error_measures_each_part() -> None:
     truth = flight()
     truth = replace(truth, ang_vel=truth.ang_vel + np.array([0.0, 3.0, 4.0]))
     error = judge.prediction_error(
-        truth, 3.0, pos=np.array([0.3, 0.4, 1.2]), quat=tilted(20.0), vel=np.array([0.0, 0.2, 0.0]), ang_vel=np.zeros(3)
+        truth, 3.0, np.array([0.3, 0.4, 1.2]), tilted(20.0), np.array([0.0, 0.2, 0.0]), np.zeros(3)
     )
     assert (error.pos_m, error.vel_mps) == (pytest.approx(0.5), pytest.approx(0.2))
     assert (error.att_deg, error.rate_rps) == (pytest.approx(20.0), pytest.approx(5.0))

@@ -192,6 +192,8 @@ def test_throw_follows_when_the_window_opens(lab: Lab, dongle: SoftCrazyradio) -
     assert told["thrown"] is True
     assert landed["t_host"] > released["t_host"] > 0.0
     truth = truths.load(path)
+    assert truth.scalars["release_s"] == released["t_host"]
+    assert truth.scalars["touchdown_s"] == pytest.approx(landed["t_host"] - released["t_host"])
     assert truth.moment("release") == 0.0 and truth.moment("activation") is None
     assert truth.t_plant[0] == pytest.approx(-1.0, abs=0.01)
     assert np.interp(0.0, truth.t_plant, truth.t_host) == pytest.approx(0.0, abs=1e-3)
