@@ -26,7 +26,8 @@ static bool ready(const struct onboard *onboard) {
          gate_motors(&onboard->gate) == MOTORS_STOCK && onboard->gate.control != CONTROL_ACTIVE;
 }
 
-/* Takeoff2 and land2: group, height, yaw, use the present yaw, duration. Goto2: group, relative, linear, x y z yaw, duration. */
+/* Takeoff2, land2: group, height, yaw, use the present yaw, duration.
+ * Goto2: group, relative, linear, x y z, yaw, duration. */
 static bool high_level(struct onboard *onboard, const uint8_t *data, int size) {
   const int expected = data[0] == HL_STOP ? 2 : data[0] == HL_GOTO ? 24 : 15;
   if ((data[0] != HL_STOP && data[0] != HL_TAKEOFF && data[0] != HL_LAND && data[0] != HL_GOTO) || size != expected) {

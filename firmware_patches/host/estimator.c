@@ -54,7 +54,7 @@ static void rotation_between(const float p[4], const float q[4], float v[3]) {
   v[0] = scale * x, v[1] = scale * y, v[2] = scale * z;
 }
 
-/* rows/columns of one 3-block of F M: out = in_self + dt (terms); stride selects rows (N) or columns (1). */
+/* F cov (along = N, across = 1) or cov F' (along = 1, across = N), in place: one column or row at a time. */
 static void propagate_side(float *m, int along, int across, const float B[3][3], const float C[3][3],
                            const float w[3], float dt) {
   for (int j = 0; j < N; j++, m += across) {
@@ -62,7 +62,8 @@ static void propagate_side(float *m, int along, int across, const float B[3][3],
     const float b0 = m[(BA + 0) * along], b1 = m[(BA + 1) * along], b2 = m[(BA + 2) * along];
     for (int i = 0; i < 3; i++) {
       m[(P + i) * along] += dt * m[(V + i) * along];
-      m[(V + i) * along] += dt * (B[i][0] * a0 + B[i][1] * a1 + B[i][2] * a2 + C[i][0] * b0 + C[i][1] * b1 + C[i][2] * b2);
+      m[(V + i) * along] += dt * (B[i][0] * a0 + B[i][1] * a1 + B[i][2] * a2 + C[i][0] * b0 + C[i][1] * b1 +
+                                  C[i][2] * b2);
     }
     m[(A + 0) * along] += dt * (w[2] * a1 - w[1] * a2 - m[(BG + 0) * along]);
     m[(A + 1) * along] += dt * (w[0] * a2 - w[2] * a0 - m[(BG + 1) * along]);
@@ -70,7 +71,7 @@ static void propagate_side(float *m, int along, int across, const float B[3][3],
   }
 }
 
-/* cov <- F cov F' + Q, dt being two samples of noise, with F = I + dt [0 I 0 0 0; 0 0 -R[a]x 0 -R; 0 0 -[w]x -I 0; 0; 0]. */
+/* cov <- F cov F' + Q with F = I + dt [0 I 0 0 0; 0 0 -R[a]x 0 -R; 0 0 -[w]x -I 0; 0; 0]; dt spans two samples. */
 static void propagate(struct estimator *estimator, float R[3][3], const float a[3], const float w[3], float dt) {
   float B[3][3], C[3][3];
   for (int i = 0; i < 3; i++) {
@@ -117,7 +118,8 @@ void estimator_imu(struct estimator *estimator, const float gyro[3], const float
   if (!estimator->odd) propagate(estimator, R, a, w, 2 * dt_s);
 }
 
-static void reset(struct estimator *estimator, const float pos[3], const float quat[4], const float vel[3], float vel_std) {
+static void reset(struct estimator *estimator, const float pos[3], const float quat[4], const float vel[3],
+                  float vel_std) {
   static const float att_std = 0.03f, gyro_bias_std = 0.05f, accel_bias_std = 0.4f;
   memset(estimator->cov, 0, sizeof estimator->cov);
   memcpy(estimator->state.pos, pos, sizeof estimator->state.pos);

@@ -1,7 +1,8 @@
 /* Stand-in for upstream's Kalman filter: an error-state filter on gyro, accelerometer and radioed poses.
  *
- * Nominal state: position, velocity, attitude, gyro bias, accelerometer bias. Errors (15): dp, dv (world), dtheta (body,
- * R = R^ exp(dtheta)), dbg, dba. Not the flight firmware's code and not tuned like it; it knows what a Crazyflie knows.
+ * Nominal state: position, velocity, attitude, gyro bias, accelerometer bias. Errors (15): dp, dv (world), dtheta
+ * (body, R = R^ exp(dtheta)), dbg, dba. Not the flight firmware's code and not tuned like it; it knows what a
+ * Crazyflie knows.
  */
 #ifndef MIDAIR_ESTIMATOR_H
 #define MIDAIR_ESTIMATOR_H

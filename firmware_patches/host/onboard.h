@@ -1,5 +1,5 @@
-/* One virtual Crazyflie's processor: sensors and packets in, rotor speeds and packets out. No radio, no physics, no clock
- * but its own 1 kHz ticks. Puts together the chip's files (../src) and the stand-ins for upstream's.
+/* One virtual Crazyflie's processor: sensors and packets in, rotor speeds and packets out. No radio, no physics, no
+ * clock but its own 1 kHz ticks. Puts together the chip's files (../src) and the stand-ins for upstream's.
  */
 #ifndef MIDAIR_ONBOARD_H
 #define MIDAIR_ONBOARD_H

@@ -159,7 +159,8 @@ static void allocate(const struct airframe *airframe, float collective, const fl
     low = fminf(low, tilt[i]), high = fmaxf(high, tilt[i]);
   }
   const float scale = high - low > span ? span / (high - low) : 1;
-  const float base = fminf(fmaxf(0.25f * collective, rotor->thrust_min_N - scale * low), rotor->thrust_max_N - scale * high);
+  const float lowest = rotor->thrust_min_N - scale * low, highest = rotor->thrust_max_N - scale * high;
+  const float base = fminf(fmaxf(0.25f * collective, lowest), highest);
   float share = 1;
   for (int i = 0; i < 4; i++) {
     const float at = base + scale * tilt[i], yaw = airframe->mixing[2][i] * torque[2] / yaw_lever;
@@ -172,12 +173,15 @@ static void allocate(const struct airframe *airframe, float collective, const fl
 }
 
 /* Geometric tracking of acc + gravity and yaw (Lee, Leok, McClamroch 2010, eq. 10-16). Returns rotor speeds. */
-static void attitude(struct stock *stock, const struct vehicle_state *state, const float acc[3], float yaw, float rpm[4]) {
+static void attitude(struct stock *stock, const struct vehicle_state *state, const float acc[3], float yaw,
+                     float rpm[4]) {
   const struct airframe *airframe = &stock->airframe;
   const float *q = state->quat, *w = state->ang_vel;
-  const float x[3] = {1 - 2 * (q[1] * q[1] + q[2] * q[2]), 2 * (q[0] * q[1] + q[3] * q[2]), 2 * (q[0] * q[2] - q[3] * q[1])};
-  const float y[3] = {2 * (q[0] * q[1] - q[3] * q[2]), 1 - 2 * (q[0] * q[0] + q[2] * q[2]), 2 * (q[1] * q[2] + q[3] * q[0])};
-  const float z[3] = {2 * (q[0] * q[2] + q[3] * q[1]), 2 * (q[1] * q[2] - q[3] * q[0]), 1 - 2 * (q[0] * q[0] + q[1] * q[1])};
+  const float xx = q[0] * q[0], yy = q[1] * q[1], zz = q[2] * q[2], xy = q[0] * q[1], xz = q[0] * q[2];
+  const float yz = q[1] * q[2], wx = q[3] * q[0], wy = q[3] * q[1], wz = q[3] * q[2];
+  const float x[3] = {1 - 2 * (yy + zz), 2 * (xy + wz), 2 * (xz - wy)};
+  const float y[3] = {2 * (xy - wz), 1 - 2 * (xx + zz), 2 * (yz + wx)};
+  const float z[3] = {2 * (xz + wy), 2 * (yz - wx), 1 - 2 * (xx + yy)};
   const float force[3] = {acc[0], acc[1], acc[2] + GRAVITY};
   float zd[3] = {force[0], force[1], force[2]}, xd[3] = {cosf(yaw), sinf(yaw), 0}, yd[3], torque[3], thrust[4];
   normalise(zd);
@@ -208,7 +212,8 @@ void stock_follow(struct stock *stock, const float rpm[4], float dt_s) {
   for (int i = 0; i < 4; i++) stock->rotor_rpm[i] += (rpm[i] - stock->rotor_rpm[i]) * dt_s / ROTOR_LAG_S;
 }
 
-bool stock_step(struct stock *stock, const struct vehicle_state *state, float estimator_age_s, float dt_s, float rpm[4]) {
+bool stock_step(struct stock *stock, const struct vehicle_state *state, float estimator_age_s, float dt_s,
+                float rpm[4]) {
   memset(rpm, 0, 4 * sizeof *rpm);
   if (stock->mode == STOCK_GROUNDED) return false;
   float acc[3] = {0};
@@ -226,6 +231,9 @@ bool stock_step(struct stock *stock, const struct vehicle_state *state, float es
     }
     const struct point at = reference(stock);
     accelerate(stock, state, &at, dt_s, acc);
+    if (!isfinite(stock->path[0][0] + stock->path[1][0] + stock->path[2][0] + stock->path[3][0])) {
+      stock_hold(stock, state); /* it took over from an estimate that was not finite */
+    }
     /* On the ground the reference sinks away below: thrust falls and nothing moves. In the air it would. */
     const bool touching = stock->mode == STOCK_LANDING && acc[2] < -0.25f * GRAVITY && fabsf(state->vel[2]) < 0.1f;
     stock->touch_s = touching ? stock->touch_s + dt_s : 0;

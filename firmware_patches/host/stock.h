@@ -50,7 +50,8 @@ enum stock_error stock_go_to(struct stock *stock, bool relative, const float pos
 enum stock_error stock_land(struct stock *stock, float height_m, float yaw, float duration_s);
 
 /* One 500 Hz step: rotor speeds in rpm, 0 = off. True once: it has landed and stopped the rotors. */
-bool stock_step(struct stock *stock, const struct vehicle_state *state, float estimator_age_s, float dt_s, float rpm[4]);
+bool stock_step(struct stock *stock, const struct vehicle_state *state, float estimator_age_s, float dt_s,
+                float rpm[4]);
 
 /* Tells the rotor model what was sent to the motors, by whomever. */
 void stock_follow(struct stock *stock, const float rpm[4], float dt_s);

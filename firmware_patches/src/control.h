@@ -7,7 +7,18 @@
 #include "wire.h"
 
 /* WITHDRAWN: lease over, ABORT 0, ROLLBACK without another bank. CUT: ABORT 1. */
-enum control_event { ACTIVATE, GATES_HOLD, VALID_OVER, WITHDRAWN, FAULT, CUT, WINDOW, ROLLBACK, DISARMED, CONTROL_EVENTS };
+enum control_event {
+  ACTIVATE,
+  GATES_HOLD,
+  VALID_OVER,
+  WITHDRAWN,
+  FAULT,
+  CUT,
+  WINDOW,
+  ROLLBACK,
+  DISARMED,
+  CONTROL_EVENTS
+};
 
 enum control_action {
   NOTHING,

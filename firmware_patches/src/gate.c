@@ -107,8 +107,8 @@ static enum control_action apply(struct gate *gate, struct weights *weights, enu
   return cell->action;
 }
 
-static uint8_t activate(struct gate *gate, struct weights *weights, const uint8_t *data, uint32_t at_ms, uint32_t now_ms,
-                        uint8_t *detail) {
+static uint8_t activate(struct gate *gate, struct weights *weights, const uint8_t *data, uint32_t at_ms,
+                        uint32_t now_ms, uint8_t *detail) {
   if (memcmp(gate->activate, data, WIRE_ACTIVATE_SIZE) == 0) return WIRE_OK;
   const uint32_t policy = wire_u32(data + 1), crc = wire_u32(data + 5);
   const uint16_t gates = wire_u16(data + 17);
@@ -146,7 +146,8 @@ static uint8_t rollback(struct gate *gate, struct weights *weights, uint32_t now
   return WIRE_OK;
 }
 
-static uint8_t set_window(struct gate *gate, struct weights *weights, uint16_t open_ms, uint32_t at_ms, uint32_t now_ms) {
+static uint8_t set_window(struct gate *gate, struct weights *weights, uint16_t open_ms, uint32_t at_ms,
+                          uint32_t now_ms) {
   struct window *window = &gate->window;
   if (open_ms > WIRE_MAX_WINDOW_MS) return WIRE_BAD_SIZE;
   if (open_ms == 0 && gate->control == CONTROL_OFF) return WIRE_OK;

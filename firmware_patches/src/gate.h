@@ -1,7 +1,7 @@
 /* Who turns the rotors: the control state machine, the gates before a network flies, its lease and its faults.
  *
  * gate_request() runs in the app task, the rest in the stabilizer task, which may interrupt it. Both change `control`
- * only through the table in control.c; on the chip the app task wraps gate_request() in a critical section (microseconds).
+ * only through the table in control.c; on the chip the app task wraps gate_request() in a critical section (a few us).
  */
 #ifndef MIDAIR_GATE_H
 #define MIDAIR_GATE_H

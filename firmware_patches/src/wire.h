@@ -6,7 +6,8 @@
  *     HELLO      (1)                      00
  *     BEGIN     (16)                      01 xfer  version arch(2) n_param(2) n_chunk policy(4) crc(4)
  *     COMMIT    (16)                      02 xfer  crc(4)  expected 4 x fp16  tolerance fp16
- *     ACTIVATE  (19)                      03 policy(4) crc(4) delay_ms(2) valid_ms(2) lease_ms(2) target_mm(i16) gates(2)
+ *     ACTIVATE  (19)                      03 policy(4) crc(4) delay_ms(2) valid_ms(2) lease_ms(2) target_mm(2)
+ *                                         gates(2)        target_mm is signed
  *     HEARTBEAT  (8)                      04 policy(4) seq lease_ms(2)                                  (not answered)
  *     ROLLBACK   (1)                      05
  *     ABORT      (2)                      06 mode   0: STOCK, 1: OFF
