@@ -66,7 +66,7 @@ def render(result: Result, trajectories: Sequence[Truth | None], curves: Sequenc
         "HEADING": f"{result.caught} of {result.thrown} throws caught: "
         f'<span class="{"good" if said.status == 0 else "bad"}">{"good" if said.status == 0 else "fell short"}</span>',
         "CONDITIONS": html.escape(
-            f"{result.drone}, seeds {result.seed} to {result.seed + max(0, len(result.runs) - 1)}, "
+            f"{result.drone}, {_seeds(result)}, "
             f"{100 * result.loss:g} % packet loss, plant parameters within {100 * result.mismatch:g} % of the model's"
         ),
         "NOTES": _notes(result),
@@ -81,6 +81,11 @@ def render(result: Result, trajectories: Sequence[Truth | None], curves: Sequenc
     page = PAGE.read_text(encoding="utf-8")
     parts = re.split("@([A-Z]+)@", page)  # names of fields at the odd places; a field's own text is not searched
     return "".join(fields[part] if i % 2 else part for i, part in enumerate(parts))
+
+
+def _seeds(result: Result) -> str:
+    last = result.seed + len(result.runs) - 1
+    return f"seeds {result.seed} to {last}" if last > result.seed else f"seed {result.seed}"
 
 
 def _notes(result: Result) -> str:

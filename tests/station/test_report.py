@@ -75,10 +75,9 @@ def flight(seed: int) -> Truth:
     draw = np.random.default_rng(seed)
     t = np.arange(-1.0, 4.6, 0.002)
     up, tilt = draw.uniform(2.6, 3.4), draw.uniform(0.2, 0.7)
-    height = np.where(t < 0, 1.3 + 0.5 * t**3, 1.5 + up * t - 4.9 * t**2)
-    height = np.where(
-        t > 0.6, 1.2 + (height[np.searchsorted(t, 0.6)] - 1.2) * np.exp(-3 * np.clip(t - 0.6, 0, 9)), height
-    )
+    height = np.where(t < 0, 1.5 - up / 6 * (1 - np.exp(6 * np.minimum(t, 0.0))), 1.5 + up * t - 4.9 * t**2)
+    fall = np.clip(t - 0.6, 0.0, None)
+    height = np.where(t > 0.6, 1.2 + (height[np.searchsorted(t, 0.6)] - 1.2 - fall) * np.exp(-4 * fall), height)
     height = np.where(t > 3.4, np.maximum(1.2 - 1.2 * (t - 3.4), 0.02), height)
     vel = np.zeros((len(t), 3))
     vel[:, 2] = np.gradient(height, t)
