@@ -16,10 +16,8 @@ import os
 import queue
 import stat
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +30,7 @@ from cflib.crtp.crtpstack import CRTPPacket
 
 from hardware.crtp import LINK, Packet
 from hardware.errors import DongleMissing, LinkError, LinkLost
+from hardware.mailbox import Kind, Mailbox
 from hardware.tuning import parse_uri
 from hardware.virtual.crazyradio import SoftCrazyradio
 
@@ -39,9 +38,9 @@ SILENT_S = 1.0
 """An open link on which nothing has been heard for so long is lost; cflib's pings are echoed at 10 Hz."""
 POLL_S = 0.05
 """After an upload packet or a command the downlink is polled at full rate so long: cflib alone waits 10 ms."""
-QUEUE = 512
-"""Bound of each first-in-first-out class."""
-CLOSE_S = 0.8
+CLOSE_S = 0.7
+POLLED = frozenset((Kind.UPLOAD, Kind.COMMAND))
+"""Classes that are answered."""
 
 
 class Clock(Protocol):
@@ -64,21 +63,6 @@ class DongleConfig(Protocol):
     packet_us: float
 
 
-class Kind(IntEnum):
-    """Classes of packets, most urgent first. Those in `LATEST` overwrite what waits, the others queue."""
-
-    ESTOP = 0
-    HEARTBEAT = 1
-    POSE = 2
-    SETPOINT = 3
-    UPLOAD = 4
-    COMMAND = 5
-
-
-LATEST = frozenset((Kind.HEARTBEAT, Kind.POSE, Kind.SETPOINT))
-POLLED = frozenset((Kind.UPLOAD, Kind.COMMAND))
-
-
 @dataclass(frozen=True, slots=True)
 class LinkStats:
     """Figures of one link since it was opened."""
@@ -92,60 +76,6 @@ class LinkStats:
     callback_errors: int
     heard_s: float
     """When anything last came, by the clock of `open`."""
-
-
-class Mailbox:
-    """What waits for the radio. Thread-safe; `put` never waits."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._queues: dict[Kind, deque[Packet]] = {kind: deque(maxlen=1 if kind in LATEST else None) for kind in Kind}
-        self._closed = False
-        self.overwritten = 0
-        self.refused = 0
-
-    def put(self, kind: Kind, packet: Packet) -> bool:
-        """Queue or overwrite; False when a queue is full."""
-        with self._condition:
-            waiting = self._queues[kind]
-            if kind in LATEST:
-                self.overwritten += len(waiting)
-            elif len(waiting) >= QUEUE:
-                self.refused += 1
-                return False
-            waiting.append(packet)
-            self._condition.notify()
-            return True
-
-    def drop(self, kind: Kind) -> int:
-        """Forget what waits in one class; how many packets that were."""
-        with self._condition:
-            count = len(self._queues[kind])
-            self._queues[kind].clear()
-            return count
-
-    def get(self, timeout_s: float) -> tuple[Kind, Packet] | None:
-        """The most urgent packet; None after `timeout_s` without one, or when closed."""
-        with self._condition:
-            found = self._most_urgent()
-            if found is None and not self._closed:
-                self._condition.wait(timeout_s)
-                found = self._most_urgent()
-            return found
-
-    def _most_urgent(self) -> tuple[Kind, Packet] | None:
-        if self._closed:
-            return None
-        for kind, waiting in self._queues.items():
-            if waiting:
-                return kind, waiting.popleft()
-        return None
-
-    def close(self) -> None:
-        """Wake and refuse the receiver for good."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
 
 
 class _Dongles:
@@ -389,7 +319,7 @@ class CrazyflieLink:
         self._closing.set()
         self._mailbox.close()
         if self._sender.is_alive() and threading.current_thread() is not self._sender:
-            self._sender.join(CLOSE_S / 2)
+            self._sender.join(0.2)
         self._shut()
 
     def _send_loop(self) -> None:

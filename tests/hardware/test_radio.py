@@ -9,7 +9,8 @@ import pytest
 from hardware import crtp, radio, weights
 from hardware.crtp import Packet
 from hardware.errors import DongleMissing, LinkError
-from hardware.radio import CrazyflieLink, Kind, Mailbox
+from hardware.mailbox import Kind
+from hardware.radio import CrazyflieLink
 
 URI = "radio://0/80/2M/E7E7E7E701"
 
@@ -76,33 +77,6 @@ def test_through_thirty_percent_loss_everything_arrives_once_and_in_order(make_l
     link.close()
     assert lab.onboard.got == packets
     assert lab.air.lost_up and lab.air.lost_down and lab.nrf.duplicates
-
-
-def test_the_mailbox_serves_the_most_urgent_and_the_newest():
-    box = Mailbox()
-    data = [Packet(10, 1, bytes((i,))) for i in range(6)]
-    box.put(Kind.COMMAND, data[0])
-    box.put(Kind.UPLOAD, data[1])
-    box.put(Kind.POSE, data[2])
-    box.put(Kind.POSE, data[3])
-    box.put(Kind.UPLOAD, data[4])
-    box.put(Kind.ESTOP, data[5])
-    order = [box.get(0.0) for _ in range(6)]
-    assert order == [
-        (Kind.ESTOP, data[5]),
-        (Kind.POSE, data[3]),
-        (Kind.UPLOAD, data[1]),
-        (Kind.UPLOAD, data[4]),
-        (Kind.COMMAND, data[0]),
-        None,
-    ]
-    assert box.overwritten == 1
-    taken = [box.put(Kind.UPLOAD, data[0]) for _ in range(radio.QUEUE + 1)]
-    assert taken == [True] * radio.QUEUE + [False] and box.refused == 1
-    assert box.drop(Kind.UPLOAD) == radio.QUEUE
-    box.put(Kind.ESTOP, data[5])
-    box.close()
-    assert box.get(10.0) is None
 
 
 def test_an_unplugged_lab_is_told_once_and_leaves_nothing(lab, connect, until):
