@@ -33,6 +33,7 @@ from hardware.virtual.natnet import NatNetServer
 from sim.errors import ConfigError
 from station import config, process
 from station.clock import Clock
+from station.lab import metronome
 from station.lab import plant as plants
 from station.lab import truth as truths
 from station.lab.cameras import Cameras
@@ -69,10 +70,13 @@ class Lab:
         self._idle = Mocap(settings, np.random.default_rng(0), clock.now())
         self._away = (np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
         self._ticks = 0
+        self._due = clock.now()
 
     def open(self) -> None:
         """Take the ports; `HardwareError` names the one that cannot be had."""
         self._server.start()
+        self._due = self._clock.now()
+        self._cameras.restart(self._due)
         self._air = Air(HOST, self._lab.air_port)  # nobody is on the air between runs
         self._air.start()
 
@@ -156,29 +160,30 @@ class Lab:
         if self._ticks % _SERVICE_EVERY == 0:
             self._server.service(self._clock.now())
 
-    def spin(self, orders: queue.SimpleQueue[Order | None], stopped: Callable[[], bool]) -> None:
-        """Follow the host's clock by absolute deadlines of 1 ms until told to end."""
+    def beat(self, orders: queue.SimpleQueue[Order | None]) -> float | None:
+        """Do what is due by the host's clock: orders, ticks at absolute deadlines of 1 ms, frames.
+
+        Returns:
+            When the next tick or frame is due; None when the lab shall end.
+        """
         clock, cameras = self._clock, self._cameras
-        due = clock.now()
-        cameras.restart(due)
-        while not stopped():
-            if not orders.empty():
-                order, flight = orders.get(), self._flight
-                if order is None or not self.obey(order):
-                    return
-                if self._flight is not flight:  # what it costs to begin and end a run is no lag
-                    due = clock.now()
+        if not orders.empty():
+            order, flight = orders.get(), self._flight
+            if order is None or not self.obey(order):
+                return None
+            if self._flight is not flight:  # what it costs to begin and end a run is no lag
+                self._due = clock.now()
+        now = clock.now()
+        steps = 0
+        while self._due <= now and steps < MAX_STEPS:
+            self.tick(self._due)
+            self._due += plants.DT
+            steps += 1
             now = clock.now()
-            steps = 0
-            while due <= now and steps < MAX_STEPS:
-                self.tick(due)
-                due += plants.DT
-                steps += 1
-                now = clock.now()
-            cameras.send(now)
-            if now - due > GIVE_UP_S:
-                due = now
-            clock.sleep_until(min(due, cameras.due))
+        cameras.send(now)
+        if now - self._due > GIVE_UP_S:
+            self._due = now
+        return min(self._due, cameras.due)
 
 
 def listen(stream: RawIOBase, orders: queue.SimpleQueue[Order | None], say: Callable[..., None]) -> None:
@@ -223,7 +228,8 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=listen, args=(open(0, "rb", buffering=0, closefd=False), orders, say), daemon=True).start()
     try:
         plant = plants.Plant(settings.drone, settings.start_delay_s)
-        lab = Lab(settings, Clock(settings.rate), plant, say)
+        clock = Clock(settings.rate)
+        lab = Lab(settings, clock, plant, say)
     except ConfigError as error:
         process.refuse(f"{path}: drone: {error}")
     stop = threading.Event()
@@ -234,7 +240,7 @@ def main(arguments: list[str]) -> int:
         process.claim(fifo=_FIFO)
         process.freeze()
         say("ready")
-        lab.spin(orders, stop.is_set)
+        metronome.keep(lambda: lab.beat(orders), clock, stop.is_set)
     except HardwareError as error:
         process.refuse(str(error))
     finally:
