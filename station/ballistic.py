@@ -1,4 +1,4 @@
-"""Free flight of an unpowered drone: the model, the filter on it and the prediction from it. Not who decides that it flies.
+"""Free flight of a drone without thrust: model, filter and prediction. Does not decide whether a drone flies freely.
 
 14 error states: position, attitude (body rotation vector), velocity, body rate, rotational damping c, drag scale k.
     v' = -g e_z - k R C R' v / m + f(t) R e_z        w' = J^-1 (-w x J w) - c w
@@ -82,20 +82,20 @@ def idle_acceleration(airframe: Airframe, since: float) -> float:
     return 4.0 * airframe.thrust_min / airframe.mass * share * share
 
 
-def _fall(airframe: Airframe, rows: quaternion.Mat3, vel: Vec3, scale: float, thrust: float) -> Vec3:
+def _drag(airframe: Airframe, rows: quaternion.Mat3, vel: Vec3) -> Vec3:
+    """Nominal drag over mass, world frame."""
     (a, b, c), (d, e, f), (g, h, i) = rows
     x, y, z = vel
-    k = -scale / airframe.mass
+    k = -1.0 / airframe.mass
     dx, dy, dz = airframe.drag
-    u = k * dx * (a * x + d * y + g * z)
-    v = k * dy * (b * x + e * y + h * z)
-    w = k * dz * (c * x + f * y + i * z) + thrust
-    return (a * u + b * v + c * w, d * u + e * v + f * w, g * u + h * v + i * w - GRAVITY)
+    u, v, w = k * dx * (a * x + d * y + g * z), k * dy * (b * x + e * y + h * z), k * dz * (c * x + f * y + i * z)
+    return (a * u + b * v + c * w, d * u + e * v + f * w, g * u + h * v + i * w)
 
 
 def acceleration(airframe: Airframe, quat: Quat, vel: Vec3) -> Vec3:
     """Gravity and nominal drag, m/s^2, world frame, rotors still."""
-    return _fall(airframe, quaternion.matrix(quat), vel, 1.0, 0.0)
+    x, y, z = _drag(airframe, quaternion.matrix(quat), vel)
+    return (x, y, z - GRAVITY)
 
 
 def _advance(state: Ballistic, airframe: Airframe, dt: float) -> Ballistic:
@@ -108,16 +108,16 @@ def _advance(state: Ballistic, airframe: Airframe, dt: float) -> Ballistic:
     quat_mid = quaternion.multiply(state.quat, quaternion.exp((h * rate[0], h * rate[1], h * rate[2])))
     rows = quaternion.matrix(quat_mid)
     thrust = idle_acceleration(airframe, state.t + h - state.t_idle)
-    acc = _fall(airframe, rows, vel, k, thrust)
-    vel_mid = (vel[0] + h * acc[0], vel[1] + h * acc[1], vel[2] + h * acc[2])
-    acc = _fall(airframe, rows, vel_mid, k, thrust)
+    lift = (thrust * rows[0][2], thrust * rows[1][2], thrust * rows[2][2] - GRAVITY)
+    push = _drag(airframe, rows, vel)
+    vel_mid = tuple(v + h * (k * p + f) for v, p, f in zip(vel, push, lift, strict=True))
+    push = _drag(airframe, rows, vel_mid)
+    acc = tuple(k * p + f for p, f in zip(push, lift, strict=True))
 
     jx, jy, jz = airframe.inertia
     kx, ky, kz = (jy - jz) / jx, (jz - jx) / jy, (jx - jy) / jz
     x, y, z = mid
     drag = k * sum(airframe.drag) / (3.0 * airframe.mass)
-    lift = tuple(thrust * row[2] for row in rows)
-    push = ((acc[0] - lift[0]) / k, (acc[1] - lift[1]) / k, (acc[2] + GRAVITY - lift[2]) / k)
     a = np.zeros((14, 14))
     a[0, 6] = a[1, 7] = a[2, 8] = a[3, 9] = a[4, 10] = a[5, 11] = 1.0
     a[3:6, 3:6] = ((0.0, z, -y), (-z, 0.0, x), (y, -x, 0.0))

@@ -3,7 +3,7 @@
 18 error states. With noise that is the same along every axis their covariance is six 3 x 3 multiples of the identity
 for the position and six for the attitude, so it is kept as twelve numbers and a frame costs microseconds. The attitude
 error is a rotation vector in the body frame; its coupling by the body rate is left out of the covariance (not of the
-mean): it turns blocks that are round. Acceleration fades with a time constant, so that a gap is not extrapolated wildly.
+mean): it turns blocks that are round. Acceleration fades with a time constant, so that a gap is not extrapolated far.
 
 Knows no clock, no socket, and nothing of a throw: free flight is `station.ballistic`.
 """
@@ -258,7 +258,8 @@ def step(state: Filter, t_meas: float, pos: Vec3, quat: Quat) -> tuple[Filter, I
     turn = quaternion.difference(new.quat, quat)
     chi_att = _square(turn) / (new.cov_att[0] + r_att)
     use_att = chi_att < GATE
-    flip = not use_att and math.sqrt(_square(turn)) > FLIP_RAD + RATE_MAX * (t_meas - state.t_att)
+    turned_by = FLIP_RAD + min(1.0, RATE_MAX * (t_meas - state.t_att))
+    flip = not use_att and math.sqrt(_square(turn)) > turned_by
     cov_att, turned = new.cov_att, ()
     new_quat, rate, alpha, t_att = new.quat, new.ang_vel, new.ang_acc, state.t_att
     if not use_att:

@@ -1,4 +1,4 @@
-"""The ingest process: frames of one source in, estimates and takeovers out. Owns the sockets and the clock, decides nothing.
+"""The ingest process: frames of one source in, estimates and takeovers out. Owns sockets and clock, decides nothing.
 
 Each frame is synced, filtered and published before the next one is read. Loads no JAX; its garbage is collected before
 the first frame, and what was built by then is never looked at again.
@@ -28,7 +28,7 @@ from station.messages import ArmThrow, Estimate, Event, Health, Message
 TICK_S = 0.005
 HEALTH_S = 1.0
 JOIN_S = 0.25
-"""Host seconds from the binding of the sockets to "ready": a subscriber that found no socket tries again every 0.1 s."""
+"""Host seconds from binding to "ready": a subscriber that came before the socket tries again every 0.1 s."""
 SOURCE_EVENTS = {"unknown-body": "UNKNOWN BODY"}
 """Names of the source that are alarms of ours."""
 
@@ -67,9 +67,7 @@ class Ingest:
         steps = self.sync.steps
         self.sync = sync.observe(self.sync, frame.t_source, frame.t_arrival - constant)
         if self.sync.steps != steps:
-            self.publish(
-                [Event(t=frame.t_arrival, name="CLOCK STEP", text="the source's clock has jumped; synced anew")]
-            )
+            self.publish([Event(t=frame.t_arrival, name="CLOCK STEP", text="the source's clock jumped; synced anew")])
         # A line that has not yet noticed a step must not date a frame later than it came.
         t_meas = min(sync.to_host(self.sync, frame.t_source), frame.t_arrival)
         now = self.clock.now()
@@ -218,7 +216,7 @@ def main() -> None:
     try:
         config: StationConfig = read(run_dir / "station.json", StationConfig)
         ingest = Ingest(config, Clock(config.rate), run_dir, context)
-        process.claim(nice=-5)
+        process.claim(fifo=15)
         try:
             import uvloop
         except ImportError:

@@ -3,8 +3,8 @@
 Free flight is tested on the raw frames of a sliding window, not on the tracking filter, which lags. A window passes
 when a cubic through it has, in its middle, the acceleration of gravity and drag, no other jerk, the angular
 acceleration of a torque-free body, and when it began by rising. 55 ms of that speculate (training may start: harmless),
-110 ms confirm (motors may start). Acceleration alone does not tell: a hand that swings 25 cm at 1 Hz stays within
-1 m/s^2 of free fall for 140 ms; what a hand cannot do is to keep all of this to 0.5 m/s^2 for 110 ms while rising.
+120 ms confirm (motors may start). Acceleration alone does not tell: a hand that swings 25 cm at 1 Hz stays within
+1 m/s^2 of free fall for 140 ms; what a hand cannot do is to keep all of this to 0.5 m/s^2 for 120 ms while rising.
 """
 
 from __future__ import annotations
@@ -25,26 +25,32 @@ Sample = tuple[float, Vec3, Quat]
 """One frame that the tracking filter used: exposure host s, position, attitude."""
 
 SPECULATE_S = 0.055
-CONFIRM_S = 0.125
+CONFIRM_S = 0.120
 RECENT_S = 0.08
 APART = 6.0
 """Standard deviations; closer to the parabola than this is on it."""
 KEEP_S = 0.2
 SHARE = 0.8
 """Of a window's frames that must be there."""
-SPECULATE_MPS, CONFIRM_MPS = 1.5, 2.0
+SPECULATE_MPS, CONFIRM_MPS = 1.5, 2.1
 """Rise at the window's start. A swing or a lift that falls freely for long enough has less there; a throw with less
 could not be caught."""
-CLIMB_MPS = 0.3
+CLIMB_MPS = 0.7
 RATE_MAX = 15.0
 HEIGHT_MIN = 0.4
 SPECULATE_ACC = 3.0
 CONFIRM_ACC = 0.9
 """m/s^2; upper bounds of the tolerance, which otherwise follows the source's noise."""
-JOINT = 24.0
-"""0.9995 of throws are below, with the source's noise as configured."""
+JOINT = 16.0
+"""Of `Free.score`: 0.986 of the windows of a free flight are below, and each frame tries again."""
+CALL_OFF = 40.0
+"""Of `Free.score`: no window of a free flight is above."""
+MARGIN = 1.15
+"""The noise is taken from the fit's rest, times this, when the source is better than configured."""
 LATE_S = 0.2
 """A throw not confirmed this long after release would be caught too late: it is given up."""
+PASSES = 2
+"""Windows in a row that confirm: a hand that passes through free fall does so for one."""
 FAILS = 2
 """Windows in a row that must fail before a speculated throw is called off."""
 MISSES = 3
@@ -64,9 +70,8 @@ class Free(NamedTuple):
     t_middle: float
     acc: Vec3
     """Of gravity and drag at the middle, m/s^2."""
-    acc_error: float
-    jerk_error: float
-    twist_error: float
+    score: float
+    """Chi-square, 6 degrees of freedom, of acceleration and jerk against free fall."""
     up: float
     """Vertical speed at the window's start, m/s."""
 
@@ -84,6 +89,7 @@ class Detector(NamedTuple):
     t_confirm: float = math.inf
     flight: Ballistic | None = None
     fails: int = 0
+    passes: int = 0
     spent: bool = False
     """This window's throw has been decided; a new window is needed."""
 
@@ -158,22 +164,21 @@ def examine(detector: Detector, span: float) -> Free | None:
     back = float(u[0]) * width
     up = vel[2] + want[2] * back
 
-    acc_std = 2.0 * math.sqrt(inverse[2, 2]) * detector.position_std / width**2
-    jerk_std = 6.0 * math.sqrt(inverse[3, 3]) * detector.position_std / width**3
+    rest = data[:, :3] - basis @ c[:, :3]
+    noise = min(detector.position_std, MARGIN * math.sqrt(float((rest * rest).sum()) / (3 * n - 12)))
+    acc_std = 2.0 * math.sqrt(inverse[2, 2]) * noise / width**2
+    jerk_std = 6.0 * math.sqrt(inverse[3, 3]) * noise / width**3
     twist_std = 2.0 * math.sqrt(inverse[2, 2]) * detector.attitude_std / width**2
     speed = math.hypot(*vel)
     model = airframe.drag_spread * drag * speed
     bound, climb = (CONFIRM_ACC, CONFIRM_MPS) if span >= CONFIRM_S else (SPECULATE_ACC, SPECULATE_MPS)
-    acc_limit = min(bound, 4.2 * math.hypot(acc_std, model))
     spin_speed = math.hypot(*rate)
     twist_limit = 4.2 * twist_std + airframe.damping * spin_speed + 0.15 * spin_speed**2
     acc_error, jerk_error, twist_error = math.hypot(*acc), math.hypot(*jerk), math.hypot(*twist)
     # Together they are chi-square with 6 degrees of freedom: a hand that passes through free fall fails by their sum.
     both = acc_error**2 / (acc_std**2 + model**2) + (jerk_error / jerk_std) ** 2
     reason = ""
-    if acc_error > acc_limit:
-        reason = f"acceleration {acc_error:.1f} m/s2 off free fall"
-    elif both > JOINT:
+    if acc_error > bound or both > JOINT:
         reason = f"acceleration {acc_error:.1f} m/s2 and jerk {jerk_error:.0f} m/s3 off free fall"
     elif spin_speed > RATE_MAX:
         reason = f"spin {spin_speed:.0f} rad/s"
@@ -183,7 +188,7 @@ def examine(detector: Detector, span: float) -> Free | None:
         reason = f"rises at only {up:.1f} m/s"
     elif window[-1][1][2] < HEIGHT_MIN:
         reason = f"only {window[-1][1][2]:.2f} m high"
-    return Free(not reason, reason, start, vel, rate, float(t[middle]), want, acc_error, jerk_error, twist_error, up)
+    return Free(not reason, reason, start, vel, rate, float(t[middle]), want, both, up)
 
 
 def _release(detector: Detector, free: Free) -> float:
@@ -295,7 +300,9 @@ def observe(
         return detector, None
     t_release = _release(detector, free)
     flight = _fly(detector, free, t_release)
-    return detector._replace(stage="SPECULATE", t_release=t_release, flight=flight, fails=0), News("SPECULATE")
+    return detector._replace(stage="SPECULATE", t_release=t_release, flight=flight, fails=0, passes=0), News(
+        "SPECULATE"
+    )
 
 
 def _decide(detector: Detector, now: float) -> tuple[Detector, News | None]:
@@ -303,7 +310,9 @@ def _decide(detector: Detector, now: float) -> tuple[Detector, News | None]:
     if now - detector.t_release > LATE_S:
         return _call_off(detector, f"not confirmed within {LATE_S * 1e3:.0f} ms of release")
     whole = examine(detector, CONFIRM_S)
-    if whole is not None and whole.free:
+    passes = detector.passes + 1 if whole is not None and whole.free else 0
+    detector = detector._replace(passes=passes)
+    if passes >= PASSES:
         t_release = _release(detector, whole)
         flight = _fly(detector, whole, t_release)
         confirmed = detector._replace(
@@ -313,8 +322,7 @@ def _decide(detector: Detector, now: float) -> tuple[Detector, News | None]:
     recent = examine(detector, SPECULATE_S)
     if recent is None:
         return detector, None
-    still = recent.free or recent.reason.startswith("rises")
-    fails = 0 if still else detector.fails + 1
+    fails = detector.fails + 1 if recent.score > CALL_OFF else 0
     if fails >= FAILS:
         return _call_off(detector, f"not thrown: {recent.reason}")
     return detector._replace(fails=fails), None

@@ -1,4 +1,4 @@
-"""The road of one body's frames: guards, filter, detector, and the messages they give. Pure; knows no socket and no clock.
+"""The road of one body's frames: guards, filter, detector, and their messages. Pure; knows no socket and no clock.
 
 Times are host seconds. A frame is judged in this order: seen at all, finite and near, not a repeat, inside the filter's
 gates. What is wrong is said once an episode, as an event; the estimate goes on from what remains.
