@@ -13,6 +13,7 @@ from sim.state import ANG_VEL, POS, QUAT, SIZE, VEL
 from station import config
 from station.judge import tilt_deg
 from station.lab import hand
+from station.lab import motion as motions
 from station.lab import plant as plants
 from station.lab.drone import ACTIVE, Drone
 from station.lab.sensors import Imu, Mocap
@@ -157,7 +158,7 @@ class Flight:
         self._plant.step(self._command)  # the rotors are free to turn in a hand
         if not self._block or self._k >= self._block_start + _BLOCK:
             self._block_start = self._k
-            self._block = hand.evaluate(self._motion, t + plants.DT * np.arange(_BLOCK))
+            self._block = motions.evaluate(self._motion, t + plants.DT * np.arange(_BLOCK))
         i = self._k - self._block_start
         self._plant.hold(*(x[i] for x in self._block))
 

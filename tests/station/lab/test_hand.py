@@ -9,13 +9,14 @@ import pytest
 
 from station import config
 from station.lab import hand
+from station.lab import motion as motions
 
 RANGES = config.Hand()
 FREE = np.array([0.3, -0.2, -11.2, 1.0, -2.0, 0.5])
 SEEDS = range(200)
 
 
-def thrown(seed: int, t_open: float = 1.5, ranges: config.Hand = RANGES) -> tuple[hand.Script, hand.Motion]:
+def thrown(seed: int, t_open: float = 1.5, ranges: config.Hand = RANGES) -> tuple[hand.Script, motions.Motion]:
     script = hand.draw(ranges, np.random.default_rng(seed))
     return script, hand.throw(script, hand.carry(script), t_open, FREE)
 
@@ -47,7 +48,7 @@ def test_release_states_fill_their_ranges() -> None:
 def test_last_moment_in_the_hand_is_exactly_the_drawn_release() -> None:
     for seed in SEEDS:
         script, motion = thrown(seed)
-        pos, quat, vel, ang_vel, acc = (x[0] for x in hand.evaluate(motion, np.array([motion.t_release])))
+        pos, quat, vel, ang_vel, acc = (x[0] for x in motions.evaluate(motion, np.array([motion.t_release])))
         np.testing.assert_allclose(pos, script.release.pos, atol=1e-9)
         np.testing.assert_allclose(vel, script.release.vel, atol=1e-9)
         np.testing.assert_allclose(ang_vel, script.release.ang_vel, atol=1e-9)
@@ -66,7 +67,9 @@ def test_value_rate_and_acceleration_agree_where_segments_meet(seed: int) -> Non
     motion = thrown(seed)[1]
     for before, after in zip(motion.segments, motion.segments[1:], strict=False):
         assert before.t1 == after.t0
-        one, other = (hand.track(hand.Motion(motion.quat, (s,)), np.array([after.t0]))[0] for s in (before, after))
+        one, other = (
+            motions.track(motions.Motion(motion.quat, (s,)), np.array([after.t0]))[0] for s in (before, after)
+        )
         np.testing.assert_allclose(one[0], other[0], atol=1e-10)
         np.testing.assert_allclose(one[1], other[1], atol=1e-9)
         np.testing.assert_allclose(one[2], other[2], atol=1e-7)
@@ -77,7 +80,7 @@ def test_rates_are_the_derivatives_of_the_pose(seed: int) -> None:
     h = 1e-4
     motion = thrown(seed)[1]
     t = np.arange(0.5, motion.t_release - 2 * h, 0.004)
-    middle, later, sooner = (hand.evaluate(motion, t + shift) for shift in (0.0, h, -h))
+    middle, later, sooner = (motions.evaluate(motion, t + shift) for shift in (0.0, h, -h))
     np.testing.assert_allclose((later[0] - sooner[0]) / (2 * h), middle[2], atol=2e-4)
     np.testing.assert_allclose((later[2] - sooner[2]) / (2 * h), middle[4], atol=2e-2)
     turned = np.swapaxes(rotation(sooner[1]), -1, -2) @ rotation(later[1])
@@ -92,7 +95,7 @@ def test_rates_are_the_derivatives_of_the_pose(seed: int) -> None:
 def test_hand_moves_like_a_hand() -> None:
     for seed in SEEDS:
         motion = thrown(seed)[1]
-        pos, _, _, ang_vel, acc = hand.evaluate(motion, np.arange(0.0, motion.t_release, 0.002))
+        pos, _, _, ang_vel, acc = motions.evaluate(motion, np.arange(0.0, motion.t_release, 0.002))
         assert pos[:, 2].min() > 0.5
         assert np.abs(pos[:, :2]).max() < 1.5
         assert np.abs(acc).max() < 40.0
@@ -119,7 +122,7 @@ def test_feint_rises_like_a_throw_and_stays_in_the_hand() -> None:
         script, motion = thrown(seed, ranges=always)
         assert script.feint
         t = np.arange(1.5, motion.t_release - script.swing_s - script.windup_s, 0.002)
-        pos, _, vel, _, acc = hand.evaluate(motion, t)
+        pos, _, vel, _, acc = motions.evaluate(motion, t)
         assert vel[:, 2].max() == pytest.approx(script.feint_mps, rel=0.35)
         assert motion.t_release > t[-1]
         # Afterwards the hand is back where the wind-up starts, with nothing left of the feint.
@@ -131,7 +134,7 @@ def test_no_throw_without_an_open_window() -> None:
     script = hand.draw(RANGES, np.random.default_rng(3))
     motion = hand.carry(script)
     assert motion.t_release == math.inf
-    pos = hand.evaluate(motion, np.array([0.0, 60.0, 3600.0]))[0]
+    pos = motions.evaluate(motion, np.array([0.0, 60.0, 3600.0]))[0]
     assert np.linalg.norm(pos - script.carry_centre[:3], axis=1).max() < 0.5
 
 
@@ -142,8 +145,8 @@ def test_window_that_closes_stops_the_throw_smoothly(before_release: float) -> N
         t = motion.t_release - before_release
         stopped = hand.stop(script, motion, t)
         assert stopped.t_release == math.inf
-        before, after = hand.track(motion, np.array([t]))[0], hand.track(stopped, np.array([t]))[0]
+        before, after = motions.track(motion, np.array([t]))[0], motions.track(stopped, np.array([t]))[0]
         np.testing.assert_allclose(before, after, atol=1e-7)
-        pos, _, vel, _, _ = hand.evaluate(stopped, np.array([t + 2.0, t + 100.0]))
+        pos, _, vel, _, _ = motions.evaluate(stopped, np.array([t + 2.0, t + 100.0]))
         np.testing.assert_allclose(pos, np.tile(script.start[:3], (2, 1)), atol=0.01)
         assert np.abs(vel).max() < 0.1
