@@ -291,14 +291,15 @@ def step(state: Filter, t_meas: float, pos: Vec3, quat: Quat) -> tuple[Filter, I
     ), Innovation(chi_pos, chi_att, True, use_att, flip)
 
 
-_DIAGONAL = np.arange(3)
+_ROUND = np.array([13 * i + shift for shift in (0, 78, 6, 72, 39, 117, 45, 111) for i in range(3)])
+"""Flat places in the 12 x 12 covariance: of pp, vv, pv, vp, aa, ww, aw, wa, three each."""
 
 
 def predict_to(state: Filter, t: float) -> Kinematics:
     """The body at time ``t`` by the filter's own model; before `started`, the last frame at rest."""
     at = _advance(state, t - state.t) if state.started and t > state.t else state
-    cov = np.zeros((12, 12))
-    p, a, i = at.cov_pos, at.cov_att, _DIAGONAL
-    cov[i, i], cov[i + 6, i + 6], cov[i, i + 6], cov[i + 6, i] = p[0], p[3], p[1], p[1]
-    cov[i + 3, i + 3], cov[i + 9, i + 9], cov[i + 3, i + 9], cov[i + 9, i + 3] = a[0], a[3], a[1], a[1]
-    return Kinematics(t, at.pos, at.quat, at.vel, at.ang_vel, cov)
+    pp, pv, _, vv, _, _ = at.cov_pos
+    aa, aw, _, ww, _, _ = at.cov_att
+    cov = np.zeros(144)
+    cov[_ROUND] = (pp, pp, pp, vv, vv, vv, pv, pv, pv, pv, pv, pv, aa, aa, aa, ww, ww, ww, aw, aw, aw, aw, aw, aw)
+    return Kinematics(t, at.pos, at.quat, at.vel, at.ang_vel, cov.reshape(12, 12))

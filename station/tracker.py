@@ -122,14 +122,15 @@ def _use(track: Track, out: list[Message], t_meas: float, pos: Vec3, quat: Quat,
     track = track._replace(filter=state)
     if lost:
         track = _alarm(track, out, now, "RESTARTED", "seen again after a loss; the filter starts anew")
-    if not (innovation.position_used and innovation.attitude_used) and state.started:
+    used = innovation.position_used and innovation.attitude_used
+    if state.started and not used:
         track = track._replace(rejects=track.rejects + 1)
         if innovation.flip:
             track = _alarm(track, out, now, "FLIP", "the attitude jumped; position alone is used")
-        elif not innovation.position_used and t_meas > track.filter.t_pos and innovation.position > 0.0:
+        elif not innovation.position_used and innovation.position > 0.0:
             track = track._replace(flags=(*track.flags, "OUTLIER"))
-        return track
-    if not state.started:
+    # A confirmed flight judges all frames itself: a run of them that no filter accepts is how a catch looks.
+    if not state.started or not (used or track.detector.stage == "CONFIRM"):
         return track
     detector, news = takeover.observe(
         track.detector, (t_meas, pos, quat), state.vel[2], now, armed=now < track.armed_until

@@ -123,7 +123,7 @@ def throws(n, seed, flight_s=0.45, name="cf21B_500"):
     pos = np.concatenate([rng.uniform(-0.4, 0.4, (n, 2)), rng.uniform(1.3, 1.8, (n, 1))], -1)
     state = (pos, quat, vel, rng.uniform(-4.0, 4.0, (n, 3)))
     free = derivative(*state, *plant)
-    hold_s, swing_s = 0.15, rng.uniform(0.25, 0.45, (n, 1, 1))
+    hold_s, swing_s = 0.05, rng.uniform(0.25, 0.45, (n, 1, 1))
     smooth = (rng.uniform(size=n) < 0.5)[:, None]
     end_acc = np.where(smooth, free[2], rng.uniform(-8.0, 20.0, (n, 3)))
     end_spin = np.where(smooth, free[3], rng.uniform(-30.0, 30.0, (n, 3)))
