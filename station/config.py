@@ -106,10 +106,12 @@ class Train(Section):
 
     env_steps: Annotated[int, msgspec.Meta(ge=2400, le=10_000_000)] = 180_000
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 32
-    window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 75
-    episode: Annotated[int, msgspec.Meta(ge=2, le=10_000)] = 450
-    learning_rate: Positive = 0.03
-    predicted_share: Share = 0.3
+    window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 45
+    """Steps of one rollout: 90 ms of flight between two updates."""
+    episode: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    """Windows from a start to the next."""
+    learning_rate: Positive = 0.05
+    predicted_share: Share = 0.4
     """Share of the initial states drawn around the prediction; the rest are broad throws."""
     min_success: Share = 0.8
     """A network that recovers fewer of its validation throws is not flown."""

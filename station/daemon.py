@@ -101,8 +101,8 @@ class Daemon:
         while True:
             message = m.decode(await socket.recv())
             self._publish(message)
-            if isinstance(message, m.Event) and message.name == "ready":
-                self.ready.add(message.text)
+            if isinstance(message, m.Health):
+                self.ready.add(message.process)
             self._apply(lambda mission, now, message=message: throw.step(mission, message, now))
 
     async def _tick(self) -> None:

@@ -26,6 +26,7 @@ from station.vehicle import Vehicle
 
 CALM_S, BUSY_S = 0.01, 0.002
 """How long the loop sleeps without news: with nothing due, and with an upload or an order under way."""
+HEALTH_S = 0.5
 
 
 class Guardian:
@@ -51,13 +52,17 @@ class Guardian:
         poller = zmq.Poller()
         for waited in (self.inbox, self.estimates, self.woken):
             poller.register(waited, zmq.POLLIN)
-        self._tell(m.Event(t=self.clock.now(), name="ready", text="guardian"))
+        spoke = 0.0
         while self.running:
             busy = any(vehicle.busy() for vehicle in self.vehicles.values())
             ready = dict(poller.poll(1e3 * self.clock.wall_s(BUSY_S if busy else CALM_S)))
             if self.woken.fileno() in ready:
                 self.woken.recv(4096)
-            self._listen(self.clock.now())
+            now = self.clock.now()
+            self._listen(now)
+            if now - spoke >= HEALTH_S:
+                spoke = now
+                self._tell(self._health(now))
         closing = [self._close(vehicle) for vehicle in list(self.vehicles.values())]
         for thread in closing:
             thread.join()
@@ -140,6 +145,21 @@ class Guardian:
         thread = threading.Thread(target=link.close if link else lambda: None, name=f"close {vehicle.drone.name}")
         thread.start()
         return thread
+
+    def _health(self, now: float) -> m.Health:
+        linked = [vehicle for vehicle in self.vehicles.values() if vehicle.link is not None]
+        stats = [vehicle.link.stats() for vehicle in linked if vehicle.link is not None]
+        return m.Health(
+            t=now,
+            process="guardian",
+            figures={
+                "links": float(len(linked)),
+                "sent": float(sum(s.sent for s in stats)),
+                "received": float(sum(s.received for s in stats)),
+                "overwritten": float(sum(s.overwritten for s in stats)),
+                "poses_refused": float(sum(vehicle.poses_refused for vehicle in linked)),
+            },
+        )
 
     def _tell(self, message: m.Message) -> None:
         wires.send(self.events, message)

@@ -1,7 +1,7 @@
 """The throw mission: arm, speculate, train, upload, confirm, activate, recover, land. A pure state machine.
 
-`step` takes the mission's state and one message (or the clock's tick) and returns the new state and the messages to
-send; it knows no socket, reads no clock and keeps nothing. Which message is obeyed in which phase is the table `ACCEPTS`.
+`step` takes the mission's state and one message (or the clock's tick) and gives the new state and what to send; it knows no
+socket, reads no clock and keeps nothing. Which message is obeyed in which phase is the table `ACCEPTS`.
 """
 
 from __future__ import annotations
@@ -148,6 +148,8 @@ def _on_event(mission: Mission, event: m.Event, now: float) -> Step:
         return replace(mission, phase=Phase.SETTLING, since=now), []
     if mission.phase is Phase.CONFIRMED and event.name == "activated":
         return replace(mission, phase=Phase.FLYING, since=now), []
+    if mission.phase in (Phase.SPECULATED, Phase.CONFIRMED) and event.name == "training_failed":
+        return abort(mission, now, f"training failed: {event.text}")
     if mission.phase in (Phase.FLYING, Phase.RECOVERED) and event.name == "policy_fault":
         # The stock controller holds already; there is nothing left but to come down.
         return _land(mission, now, f"policy fault: {event.text}")
