@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from rich.console import Console
 
-from station import airframe, judge, process, result, timeline
+from station import airframe, judge, process, result, safety, timeline
 from station import config as cfg
 from station import messages as m
 from station.client import Client, Silence
@@ -242,9 +243,21 @@ def assess(seed: int, path: Path, heard: Heard) -> result.Run:
     released, activated = truth.scalars["release_s"], truth.scalars["activation_s"]
     error = None
     if heard.takeover is not None and math.isfinite(activated):
-        p = heard.takeover
-        error = judge.prediction_error(truth, activated, p.pos, p.quat, p.vel, p.ang_vel)
+        error = judge.prediction_error(truth, activated, *at(heard.takeover, released + activated))
     return result.assemble(seed, path.name, truth, verdict, released, heard, error)
+
+
+def at(takeover: m.Takeover, t: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A predicted state carried by free fall from the moment it was made for to the moment of activation, host s."""
+    dt = t - takeover.t_at
+    gravity = np.array([0.0, 0.0, -9.81])
+    pos, quat = safety.ahead(takeover.pos, takeover.quat, takeover.vel, takeover.ang_vel, dt)
+    return (
+        np.array(pos) + 0.5 * gravity * dt * dt,
+        np.array(quat),
+        np.array(takeover.vel) + gravity * dt,
+        np.array(takeover.ang_vel),
+    )
 
 
 def _truth_path(options: Options, run_dir: Path, index: int) -> Path:

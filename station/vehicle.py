@@ -23,13 +23,15 @@ HEARTBEAT_S = 0.05
 ESTOP_COPIES = 15
 CLOSE_S = 0.3
 """A link that is to be closed first gets its last orders answered, within this time."""
-SINK_MPS = 0.35
+SINK_MPS = 0.45
 """Descent of a landing."""
 ACTIVATED, LANDED = 32, 33
 """Causes of onboard events that change what the drone does; `weights.CAUSES` has them all."""
 FAULTS = frozenset({7, 9, 10, 11, 34, 35})
 """Causes that end a policy."""
 ALL_GATES = 0xFF
+NOT_YET = frozenset({8, 16})
+"""Errors of the high-level commander while a policy still flies: not ready, busy."""
 
 
 class Vehicle:
@@ -168,7 +170,10 @@ class Vehicle:
 
     def packet(self, packet: crtp.Packet, now: float) -> None:
         """A packet of the drone."""
-        self.orders = orders.answered(self.orders, _answered(packet))
+        if not _busy(packet):
+            self.orders = orders.answered(self.orders, _answered(packet))
+        if packet.port == crtp.HIGH_LEVEL and len(packet.data) > 3 and packet.data[3] not in NOT_YET | {0}:
+            self._event("refused_onboard", now, f"high-level command {packet.data[0]}: error {packet.data[3]}")
         if packet.port != crtp.WEIGHTS or packet.channel != weights.REPORT:
             return
         try:
@@ -268,6 +273,11 @@ class Vehicle:
 
     def _event(self, name: str, now: float, text: str = "", **data: float | str | bool | None) -> None:
         self.tell(m.Event(t=now, name=name, drone=self.drone.name, text=text, data=data))
+
+
+def _busy(packet: crtp.Packet) -> bool:
+    """A manoeuvre refused because the policy still flies: to be asked again, the ABORT before it is on its way."""
+    return packet.port == crtp.HIGH_LEVEL and len(packet.data) > 3 and packet.data[3] in NOT_YET
 
 
 def _answered(packet: crtp.Packet) -> int:

@@ -1,7 +1,7 @@
 """The throw mission: arm, speculate, train, upload, confirm, activate, recover, land. A pure state machine.
 
-`step` takes the mission's state and one message (or the clock's tick) and gives the new state and what to send; it knows no
-socket, reads no clock and keeps nothing. Which message is obeyed in which phase is the table `ACCEPTS`.
+`step` takes the mission's state and one message (or the clock's tick) and gives the new state and what to send; it
+knows no socket, reads no clock and keeps nothing. Which message is obeyed in which phase is the table `ACCEPTS`.
 """
 
 from __future__ import annotations
