@@ -38,11 +38,11 @@ class Recipe:
     updates: int = 125
     episode: int = 10
     """Windows from a start to the next; the starts of the environments are staggered."""
-    rate: float = 0.05
-    rate_end: float = 0.27
+    rate: float = 0.0285
+    rate_end: float = 0.2
     """Share of ``rate`` that is left at the last update; linear in between."""
     decay: tuple[float, float] = (0.9, 0.99)
-    clip: float = 0.228
+    clip: float = 0.327
     """Greatest norm of a gradient."""
     cost: tasks.Cost = field(default_factory=tasks.Cost)
     spread: tasks.Spread = field(default_factory=tasks.Spread)

@@ -43,7 +43,7 @@ class Takeover:
 class Spread:
     """How initial states are drawn; plain numbers that are part of a program."""
 
-    predicted_share: float = 0.4
+    predicted_share: float = 0.34
     """Share of episodes that begin around the prediction; the rest are broad throws. Training near a prediction
     alone is worse and depends on the seed."""
     floor_std: tuple[float, float, float, float] = (0.02, 0.12, 0.1, 0.7)
@@ -70,22 +70,22 @@ class Cost:
     """
 
     height: float = 0.6247
-    climb: float = 4.407
-    climb_gain: float = 1.2474
+    climb: float = 4.212
+    climb_gain: float = 1.351
     """1/m"""
-    climb_speed: float = 0.234
+    climb_speed: float = 0.1847
     """Speed at which a far target is approached, m/s."""
-    drift: float = 0.0632
-    lean: float = 2.0595
-    lean_most: float = 0.4116
+    drift: float = 0.05433
+    lean: float = 2.404
+    lean_most: float = 0.2683
     """Sine of the lean against a fast drift."""
-    tilt: float = 0.4005
-    floor: float = 12.6568
+    tilt: float = 1.129
+    floor: float = 15.37
     floor_m: float = 0.5
-    hover: float = 0.0941
-    smooth: float = 0.0241
-    spin: float = 0.0032
-    softness: float = 0.0176
+    hover: float = 0.08734
+    smooth: float = 0.01697
+    spin: float = 0.005921
+    softness: float = 0.0328
     """Added inside square roots, so that their gradients stay finite at zero."""
 
 
