@@ -102,6 +102,22 @@ class Verdict:
     """The longest such run."""
 
 
+def factor(cov: Array) -> Array:
+    """Lower triangle L with L Lᵀ = cov (n, n), Cholesky by columns; directions without variance give zeros.
+
+    Not LAPACK's: its functions are bound while JAX traces, and a program loaded from bytes would call none (measured:
+    the process dies).
+    """
+
+    def column(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, lower = carry
+        pivot = rest[k, k]
+        found = jnp.where(pivot > 1e-12, rest[:, k] * jax.lax.rsqrt(jnp.maximum(pivot, 1e-12)), 0.0)
+        return rest - found[:, None] * found[None, :], lower.at[:, k].set(found)
+
+    return jax.lax.fori_loop(0, cov.shape[0], column, (cov, jnp.zeros_like(cov)))[1]
+
+
 def sample(key: Array, count: int, takeover: Takeover, spread: Spread, predicted_share: Array | float) -> Components:
     """Initial states of ``count`` episodes: a mixture of the prediction and broad throws.
 
@@ -121,7 +137,7 @@ def sample(key: Array, count: int, takeover: Takeover, spread: Spread, predicted
     predicted = choice < predicted_share
 
     floor = jnp.repeat(jnp.asarray(spread.floor_std), 3, total_repeat_length=12)
-    near = jnp.linalg.cholesky(takeover.cov + jnp.diag(floor * floor)) @ normal[:12]
+    near = factor(takeover.cov + jnp.diag(floor * floor)) @ normal[:12]
     mean = takeover.mean
     low, high = spread.broad_height
 

@@ -27,6 +27,8 @@ from station.vehicle import Vehicle
 CALM_S, BUSY_S = 0.01, 0.002
 """How long the loop sleeps without news: with nothing due, and with an upload or an order under way."""
 HEALTH_S = 0.5
+ATTEMPTS, ATTEMPT_S = 3, 4.0
+"""To open a link."""
 
 
 class Guardian:
@@ -39,6 +41,8 @@ class Guardian:
         self.events = wires.publisher(self.context, run_dir, "guardian.events")
         self.estimates = wires.subscriber(self.context, run_dir, "estimate", latest=True)
         self.vehicles = {drone.name: Vehicle(drone, config, self._tell) for drone in config.drones}
+        self.closing: dict[str, threading.Thread] = {}
+        """The newest thread that closes a link of each drone."""
         self.heard: collections.deque[tuple[float, str, str, object]] = collections.deque(maxlen=4096)
         """News of the links' threads: time, drone, what, value."""
         self.woken, self.wake = socket.socketpair()
@@ -98,24 +102,32 @@ class Guardian:
     def _connect(self, vehicle: Vehicle) -> None:
         """Open the link in a thread of its own: it takes a second, and poses of other drones do not wait."""
         name = vehicle.drone.name
+        before = self._close(vehicle)
 
         def work() -> None:
+            before.join()  # two links to one drone would take each other's answers
+            self._later(name, *self._open(vehicle.drone))
+
+        threading.Thread(target=work, name=f"open {name}", daemon=True).start()
+
+    def _open(self, drone: cfg.Drone) -> tuple[str, object]:
+        """A link, or why there is none. Two packets of cflib's greeting are never repeated, so it is tried again."""
+        failure = ""
+        for _ in range(ATTEMPTS):
             try:
-                link = CrazyflieLink.open(
-                    vehicle.drone.uri,
+                return "opened", CrazyflieLink.open(
+                    drone.uri,
                     dongles=self.config.dongles,
                     cache_dir=process.ROOT / ".cache" / "toc",
                     clock=self.clock,
-                    on_packet=lambda packet: self._later(name, "packet", packet),
-                    on_sent=lambda packet: self._later(name, "sent", packet),
-                    on_lost=lambda reason: self._later(name, "lost", reason),
+                    on_packet=lambda packet: self._later(drone.name, "packet", packet),
+                    on_sent=lambda packet: self._later(drone.name, "sent", packet),
+                    on_lost=lambda reason: self._later(drone.name, "lost", reason),
+                    timeout_s=ATTEMPT_S,
                 )
             except HardwareError as error:
-                self._later(name, "failed", str(error))
-            else:
-                self._later(name, "opened", link)
-
-        threading.Thread(target=work, name=f"open {name}", daemon=True).start()
+                failure = str(error)
+        return "failed", failure
 
     def _later(self, name: str, what: str, value: object) -> None:
         """From any thread: hand over to the loop."""
@@ -139,12 +151,20 @@ class Guardian:
             self._tell(m.Event(t=t, name="link_lost", drone=name, text=str(value)))
 
     def _close(self, vehicle: Vehicle) -> threading.Thread:
-        """Joining cflib's threads may take a second; nobody here waits for it."""
-        link = vehicle.link
-        self.vehicles[vehicle.drone.name] = Vehicle(vehicle.drone, self.config, self._tell)
-        thread = threading.Thread(target=link.close if link else lambda: None, name=f"close {vehicle.drone.name}")
-        thread.start()
-        return thread
+        """Joining cflib's threads may take a second; nobody here waits for it. The thread ends after all before it."""
+        name, link = vehicle.drone.name, vehicle.link
+        before = self.closing.get(name)
+
+        def work() -> None:
+            if before is not None:
+                before.join()
+            if link is not None:
+                link.close()
+
+        self.vehicles[name] = Vehicle(vehicle.drone, self.config, self._tell)
+        self.closing[name] = threading.Thread(target=work, name=f"close {name}")
+        self.closing[name].start()
+        return self.closing[name]
 
     def _health(self, now: float) -> m.Health:
         linked = [vehicle for vehicle in self.vehicles.values() if vehicle.link is not None]

@@ -209,7 +209,7 @@ def assemble(
         seed=seed,
         caught=judged.caught and not heard.refused,
         refused=heard.refused,
-        reason=(heard.outcome or judged.reason) if heard.refused else judged.reason,
+        reason=_reason(judged.reason, heard),
         budgets_ok=budgets_ok(events),
         plant_lag_max_s=truth.scalars.get("plant_lag_max_s"),
         events_s=events,
@@ -223,6 +223,13 @@ def assemble(
             final_tilt_deg=judged.final_tilt_deg,
         ),
     )
+
+
+def _reason(judged: str, heard: Heard) -> str:
+    """Why not caught: the gate's words when it refused; else the judge's, with the station's own when it failed."""
+    if heard.refused:
+        return heard.outcome or judged
+    return f"{judged} ({heard.outcome})" if judged and heard.outcome else judged
 
 
 def summarise(seed: int, rate: float, lab: LabConfig, runs: Sequence[Run]) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from controllers import bptt, policy, tasks
+from controllers import bptt, compiled, policy, tasks
 from sim import drones
 from station import config as cfg
 from station import messages as m
+from station import programs
 
 TOLERANCE = 0.02
 """Of the canned outputs: the drone's float32 and ours differ in rounding, a transposed layer by tenths."""
-COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+RESULT = bptt.Outcome(*(0.0 for _ in dataclasses.fields(bptt.Outcome)))
+"""The structure of what the program returns."""
 
 
 def recipe(train: cfg.Train) -> bptt.Recipe:
@@ -49,16 +52,14 @@ class Trainer:
         self.target_m = config.throw.target_m
         self.recipe = recipe(config.train)
         self.params = {drone.name: drones.load(drone.type, np.float32) for drone in config.drones}
-        self.compilations = 0
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        say("preparing the in-flight training (the first time it is compiled, which takes about a minute)")
         drone = next(iter(self.params.values()))
         rest = np.array([0, 0, 1.5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0])
         example = bptt.arguments(0, rest, np.eye(12) * 1e-4, drone, self.target_m)
-        self.program = jax.jit(bptt.build(self.recipe)).lower(*example).compile()
+        self.program = programs.ready(
+            cache, "throw", bptt.build(self.recipe), example, RESULT, self.recipe, bptt.COMPILER_OPTIONS, say
+        )
         jax.block_until_ready(self.program(*example))
-        jax.monitoring.register_event_duration_secs_listener(self._count)
+        self.compilations = compiled.Compilations()
 
     def train(self, request: m.TrainRequest) -> dict[str, Any]:
         """A network trained from scratch for one takeover; the fields of a `PolicyImage` but its stamps.
@@ -66,7 +67,7 @@ class Trainer:
         Raises:
             ValueError: the prediction is not finite, or the network is not.
         """
-        before = self.compilations
+        before = self.compilations.count
         p = request.takeover
         arguments = bptt.arguments(
             request.seed, (*p.pos, *p.quat, *p.vel, *p.ang_vel), p.cov, self.params[request.drone], self.target_m
@@ -91,10 +92,6 @@ class Trainer:
             "env_steps": self.recipe.env_steps,
             "envs": self.recipe.envs,
             "parameters": policy.RECOVERY.parameters,
-            "compiled_in_flight": self.compilations > before,
+            "compiled_in_flight": self.compilations.count > before,
             "sha256": digest.hex(),
         }
-
-    def _count(self, event: str, duration: float, **_: Any) -> None:
-        del duration
-        self.compilations += event == COMPILE_EVENT

@@ -1,11 +1,17 @@
+import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from controllers import compiled
+from controllers import bptt, compiled
+
+CHECKOUT = Path(__file__).parents[2]
 
 
 @jax.tree_util.register_dataclass
@@ -31,6 +37,25 @@ def test_a_program_comes_back_from_its_bytes_and_runs_without_compiling():
     out = jax.tree.map(np.asarray, out)
     assert np.array_equal(out.total, [3.0, 3.0, 3.0]) and out.rest[0] == 4.0
     assert np.array_equal(out.rest[1], [5.0, 5.0])
+
+
+def test_the_training_runs_from_bytes_in_a_process_that_never_traced_it(trained, tmp_path):
+    recipe = bptt.Recipe(updates=1, trials=2, initial_trials=1, window=2)
+    (tmp_path / "program").write_bytes(compiled.build(bptt.build(recipe), trained.arguments, bptt.COMPILER_OPTIONS))
+    arguments = [np.asarray(leaf) for leaf in jax.tree.leaves(trained.arguments)]
+    (tmp_path / "arguments").write_bytes(pickle.dumps(arguments))
+    text = (
+        "import pickle, sys, pathlib; import sim; from controllers import bptt, compiled\n"
+        "here = pathlib.Path(sys.argv[1])\n"
+        "run = compiled.load((here / 'program').read_bytes(), bptt.RESULT)\n"
+        "counter = compiled.Compilations()\n"
+        "out = run(*pickle.loads((here / 'arguments').read_bytes()))\n"
+        "print(out.flat.shape, counter.count)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path)], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "(276,) 0\n"), done.stderr
 
 
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-9], lambda b: b"junk" + b, lambda b: b[:200]])

@@ -42,6 +42,16 @@ def test_predicted_starts_have_the_predicted_mean_and_covariance_above_the_floor
     assert np.allclose(np.linalg.norm(x[3:7], axis=0), 1.0, atol=1e-5)
 
 
+def test_factor_is_cholesky_s_and_bears_semidefinite_matrices():
+    square = np.random.default_rng(0).normal(size=(12, 12)).astype(np.float32)
+    cov = square @ square.T + 0.1 * np.eye(12, dtype=np.float32)
+    lower = np.array(tasks.factor(jnp.asarray(cov)))
+    assert np.allclose(lower, np.tril(lower), atol=1e-5) and np.allclose(lower @ lower.T, cov, atol=1e-4)
+    flat = np.diag(np.float32([4.0, 0.0, 9.0]))
+    assert np.allclose(tasks.factor(jnp.asarray(flat)), np.diag([2.0, 0.0, 3.0]))
+    assert np.isfinite(tasks.factor(-jnp.eye(3))).all()
+
+
 def test_attitude_spread_is_a_body_rotation_about_the_predicted_attitude():
     x = drawn(1.0)
     inverse = tuple(-MEAN[3 + i] for i in range(3)) + (MEAN[6],)
