@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hardware import crtp, weights
-from hardware.errors import DecodeError
+from hardware.errors import DecodeError, EncodingError
 from hardware.radio import CrazyflieLink, Kind
 from station import config as cfg
 from station import messages as m
@@ -44,8 +44,8 @@ class Vehicle:
         self.upload: weights.Upload | None = None
         self.image: m.PolicyImage | None = None
         self.upload_began = 0.0
-        self.unsent = 0
-        """Packets of an upload's first burst that the radio has not taken yet."""
+        self.bursting = False
+        """Whether the radio has not taken all of an upload's first burst yet."""
         self.xfer = 0
         self.estimate: m.Estimate | None = None
         self.pose_sent = 0.0
@@ -121,36 +121,50 @@ class Vehicle:
         """Send a network to the free bank, in one burst."""
         image = upload.image
         self.xfer = self.xfer % 255 + 1
-        self.image, self.upload_began = image, now
-        self.upload, packets = weights.start(
-            image.halves,
-            arch=image.arch,
-            policy=image.policy,
-            expected=image.expected,
-            tolerance=image.tolerance,
-            xfer=self.xfer,
-            now=now,
-            deadline=upload.deadline,
-        )
-        self.unsent = len(packets)
+        try:
+            begun, packets = weights.start(
+                image.halves,
+                arch=image.arch,
+                policy=image.policy,
+                expected=image.expected,
+                tolerance=image.tolerance,
+                xfer=self.xfer,
+                now=now,
+                deadline=upload.deadline,
+            )
+        except EncodingError as error:
+            failed = m.UploadStatus(
+                t=now, drone=self.drone.name, policy=image.policy, state="FAILED", reason=str(error)
+            )
+            self.tell(failed)
+            return
+        self.image, self.upload_began, self.upload, self.bursting = image, now, begun, True
         self._post(Kind.UPLOAD, *packets)
 
     def forward(self, estimate: m.Estimate, now: float) -> None:
         """A pose for the drone's own estimator, if it passes the gate and one is due."""
         if estimate.mode in ("INIT", "LOST") or "FLIP" in estimate.flags:
             return
+        packet = self._pose(estimate, now)
+        if packet is None:  # nor is it one for the ladder
+            self.poses_refused += 1
+            return
         self.estimate = estimate
         # Half a source period of slack: 100 Hz out of a 200 Hz stream must not become 67 Hz by jitter.
         if now - self.pose_sent < POSE_PERIOD_S - 0.5 / self.config.source.rate_hz:
             return
-        if safety.refuse_pose(estimate.pos, estimate.quat, estimate.vel, self.config.space):
-            self.poses_refused += 1
-            return
-        pos, quat = safety.ahead(
-            estimate.pos, estimate.quat, estimate.vel, estimate.ang_vel, now + RADIO_S - estimate.t
-        )
         self.pose_sent = now
-        self._post(Kind.POSE, crtp.encode_extpose(pos, quat))
+        self._post(Kind.POSE, packet)
+
+    def _pose(self, estimate: m.Estimate, now: float) -> crtp.Packet | None:
+        """The pose as it will be when it arrives; None when it must not go to a drone."""
+        pos, quat, vel = estimate.pos, estimate.quat, estimate.vel
+        if safety.refuse_pose(pos, quat, vel, self.config.space):
+            return None
+        try:
+            return crtp.encode_extpose(*safety.ahead(pos, quat, vel, estimate.ang_vel, now + RADIO_S - estimate.t))
+        except (EncodingError, ValueError):  # a body rate or a stamp that is not finite
+            return None
 
     # News from the link -----------------------------------------------------------------------------------------
 
@@ -160,12 +174,12 @@ class Vehicle:
         self._event("connected", now)
 
     def sent(self, packet: crtp.Packet, now: float) -> None:
-        """The radio has taken a packet of the upload."""
+        """The radio has taken a packet, of the upload or not."""
         if self.upload is None or self.image is None:
             return
         self.upload = weights.on_sent(self.upload, packet, now)
-        self.unsent -= 1
-        if self.unsent == 0:
+        if self.bursting and packet == self.upload.commit:  # the last of the burst; poses go between
+            self.bursting = False
             self.tell(m.UploadStatus(t=now, drone=self.drone.name, policy=self.image.policy, state="SENT"))
 
     def packet(self, packet: crtp.Packet, now: float) -> None:
