@@ -97,7 +97,11 @@ class Guardian:
             self.vehicles[message.drone].begin_upload(message, now)
         elif isinstance(message, m.Command) and message.drone in self.vehicles:
             vehicle = self.vehicles[message.drone]
-            self._connect(vehicle) if message.name == "connect" else vehicle.command(message, now)
+            try:
+                self._connect(vehicle) if message.name == "connect" else vehicle.command(message, now)
+            except (KeyError, ValueError, OverflowError, HardwareError) as error:  # whoever gives a wrong order is told
+                text = f"{message.name} {message.values}: {type(error).__name__}: {error}"
+                self._tell(m.Event(t=now, name="order_refused", drone=message.drone, text=text))
 
     def _connect(self, vehicle: Vehicle) -> None:
         """Open the link in a thread of its own: it takes a second, and poses of other drones do not wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import zmq
 
 from station import messages
@@ -70,8 +71,11 @@ def send(socket: zmq.Socket, message: messages.Message) -> bool:
 
 
 def receive(socket: zmq.Socket) -> messages.Message | None:
-    """The next message, or None when there is none now."""
-    try:
-        return messages.decode(socket.recv(zmq.NOBLOCK))
-    except zmq.Again:
-        return None
+    """The next message, or None when there is none now; bytes that are no message are passed over."""
+    while True:
+        try:
+            return messages.decode(socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+        except msgspec.DecodeError:
+            continue
