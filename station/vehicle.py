@@ -23,7 +23,7 @@ HEARTBEAT_S = 0.05
 ESTOP_COPIES = 15
 CLOSE_S = 0.3
 """A link that is to be closed first gets its last orders answered, within this time."""
-SINK_MPS = 0.45
+SINK_MPS = 0.5
 """Descent of a landing."""
 ACTIVATED, LANDED = 32, 33
 """Causes of onboard events that change what the drone does; `weights.CAUSES` has them all."""
