@@ -3,7 +3,7 @@
     ./midair demo throw --runs 20 --seed 1 --json out.json --report out.html
     .venv/bin/python tools/readme.py out.json out.html
 
-The table stands between two marks of README.md; the picture is a screenshot of the report by Chromium, when there is one.
+The table stands between two marks of README.md; the picture is a screenshot of the report, by Chromium if there is one.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def table(outcome: result.Result) -> str:
     if walls:
         lines.append(f"- trained from scratch in {statistics.median(walls):.0f} ms (longest {max(walls):.0f} ms)")
     errors = [run.prediction_error for run in runs]
+    pos_mm, vel_cmps = _median([e.pos_m for e in errors], 1e3), _median([e.vel_mps for e in errors], 1e2)
+    att_deg = _median([e.att_deg for e in errors])
     lines.append(
-        f"- state at activation predicted to {_median([e.pos_m for e in errors], 1e3):.1f} mm, "
-        f"{_median([e.vel_mps for e in errors], 1e2):.1f} cm/s, {_median([e.att_deg for e in errors]):.1f} deg (medians)"
+        f"- state at activation predicted to {pos_mm:.1f} mm, {vel_cmps:.1f} cm/s, {att_deg:.1f} deg (medians)"
     )
     lines += ["", "| stage | ms after release, median | latest | budget |", "|---|---|---|---|"]
     for name in result.EVENTS[1:8]:
