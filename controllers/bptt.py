@@ -39,10 +39,10 @@ class Recipe:
     episode: int = 10
     """Windows from a start to the next; the starts of the environments are staggered."""
     rate: float = 0.0285
-    rate_end: float = 0.2
+    rate_end: float = 0.165
     """Share of ``rate`` that is left at the last update; linear in between."""
     decay: tuple[float, float] = (0.9, 0.99)
-    clip: float = 0.327
+    clip: float = 0.33
     """Greatest norm of a gradient."""
     cost: tasks.Cost = field(default_factory=tasks.Cost)
     spread: tasks.Spread = field(default_factory=tasks.Spread)

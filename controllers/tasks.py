@@ -43,7 +43,7 @@ class Takeover:
 class Spread:
     """How initial states are drawn; plain numbers that are part of a program."""
 
-    predicted_share: float = 0.34
+    predicted_share: float = 0.3
     """Share of episodes that begin around the prediction; the rest are broad throws. Training near a prediction
     alone is worse and depends on the seed."""
     floor_std: tuple[float, float, float, float] = (0.02, 0.12, 0.1, 0.7)
@@ -69,23 +69,23 @@ class Cost:
     drift, which shows within a tenth of a second.
     """
 
-    height: float = 0.6247
-    climb: float = 4.212
-    climb_gain: float = 1.351
+    height: float = 0.7078
+    climb: float = 5.319
+    climb_gain: float = 1.128
     """1/m"""
-    climb_speed: float = 0.1847
+    climb_speed: float = 0.1579
     """Speed at which a far target is approached, m/s."""
-    drift: float = 0.05433
+    drift: float = 0.06038
     lean: float = 2.404
-    lean_most: float = 0.2683
+    lean_most: float = 0.2831
     """Sine of the lean against a fast drift."""
-    tilt: float = 1.129
-    floor: float = 15.37
+    tilt: float = 2.874
+    floor: float = 12.25
     floor_m: float = 0.5
-    hover: float = 0.08734
-    smooth: float = 0.01697
-    spin: float = 0.005921
-    softness: float = 0.0328
+    hover: float = 0.1173
+    smooth: float = 0.02225
+    spin: float = 0.00478
+    softness: float = 0.07806
     """Added inside square roots, so that their gradients stay finite at zero."""
 
 
