@@ -1,4 +1,4 @@
-"""What the station asks of the edges: a source of poses, and the frame it delivers. Holds no socket and no format."""
+"""What station and edges agree on: poses and their source, a link's clock, dongles and figures. Holds no socket."""
 
 from __future__ import annotations
 
@@ -54,3 +54,38 @@ class FrameSource(Protocol):
 
     def close(self) -> None:
         """Give back the socket; harmless when already closed."""
+
+
+class Clock(Protocol):
+    """Of the station: seconds, perhaps slowed."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary epoch."""
+
+    def sleep_until(self, deadline: float) -> None:
+        """Block until then."""
+
+
+class DongleConfig(Protocol):
+    """What the configuration says about one dongle."""
+
+    type: str
+    """"soft", or anything else for the one on USB."""
+    air_host: str
+    air_port: int
+    packet_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStats:
+    """Figures of one link since it was opened."""
+
+    sent: int
+    received: int
+    overwritten: int
+    """Poses, setpoints and heartbeats replaced by newer ones before the radio took them."""
+    refused: int
+    """Packets that found their queue full."""
+    callback_errors: int
+    heard_s: float
+    """When anything last came, by the clock of `open`."""

@@ -17,10 +17,9 @@ import queue
 import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cflib.crtp
 from cflib.crazyflie import Crazyflie
@@ -31,6 +30,7 @@ from cflib.crtp.crtpstack import CRTPPacket
 from hardware.crtp import LINK, Packet
 from hardware.errors import DongleMissing, LinkError, LinkLost
 from hardware.mailbox import Kind, Mailbox
+from hardware.ports import Clock, DongleConfig, LinkStats
 from hardware.tuning import parse_uri
 from hardware.virtual.crazyradio import SoftCrazyradio
 
@@ -41,41 +41,6 @@ POLL_S = 0.05
 CLOSE_S = 0.7
 POLLED = frozenset((Kind.UPLOAD, Kind.COMMAND))
 """Classes that are answered."""
-
-
-class Clock(Protocol):
-    """Of the station: seconds, perhaps slowed."""
-
-    def now(self) -> float:
-        """Seconds since an arbitrary epoch."""
-
-    def sleep_until(self, deadline: float) -> None:
-        """Block until then."""
-
-
-class DongleConfig(Protocol):
-    """What the configuration says about one dongle."""
-
-    type: str
-    """"soft", or anything else for the one on USB."""
-    air_host: str
-    air_port: int
-    packet_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStats:
-    """Figures of one link since it was opened."""
-
-    sent: int
-    received: int
-    overwritten: int
-    """Poses, setpoints and heartbeats replaced by newer ones before the radio took them."""
-    refused: int
-    """Packets that found their queue full."""
-    callback_errors: int
-    heard_s: float
-    """When anything last came, by the clock of `open`."""
 
 
 class _Dongles:
