@@ -113,8 +113,10 @@ class Train(Section):
     learning_rate: Positive = 0.0285
     predicted_share: Share = 0.34
     """Share of the initial states drawn around the prediction; the rest are broad throws."""
-    min_success: Share = 0.8
-    """A network that recovers fewer of its validation throws is not flown."""
+    good_success: Share = 0.9
+    """A network that recovers fewer of its validation throws is trained again, from other weights, if there is time."""
+    least_success: Share = 0.5
+    """A network that recovers fewer is not flown."""
     cores: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
     """CPU cores of the training process; empty: the highest one."""
 

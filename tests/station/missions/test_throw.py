@@ -18,17 +18,44 @@ def mission(phase=Phase.CONNECTING, **fields):
 
 def takeover(stage="SPECULATE", reason="", drone="cf1"):
     return m.Takeover(
-        t=NOW, drone=drone, stage=stage, t_release=NOW - 0.06, t_at=NOW + 0.2, pos=(0.0, 0.0, 1.5), quat=(0.0, 0.0, 0.0, 1.0),
-        vel=(0.0, 0.0, 1.0), ang_vel=(0.0, 0.0, 0.0), cov=(0.0,) * 144, reason=reason,
-    )  # fmt: skip
+        t=NOW,
+        drone=drone,
+        stage=stage,
+        t_release=NOW - 0.06,
+        t_at=NOW + 0.2,
+        pos=(0.0, 0.0, 1.5),
+        quat=(0.0, 0.0, 0.0, 1.0),
+        vel=(0.0, 0.0, 1.0),
+        ang_vel=(0.0, 0.0, 0.0),
+        cov=(0.0,) * 144,
+        reason=reason,
+    )
 
 
 def image(job=1, success=0.97, drone="cf1"):
     return m.PolicyImage(
-        t=NOW, drone=drone, job=job, policy=77, arch=1, halves=bytes(552), crc=5, expected=(0.0,) * 4, tolerance=1e-3, target_m=1.2,
-        success=success, initial_success=0.0, initial_sha256="", initial_std=(), curve=(), wall_s=0.1, env_steps=180_000, envs=32,
-        parameters=276, compiled_in_flight=False, sha256="",
-    )  # fmt: skip
+        t=NOW,
+        drone=drone,
+        job=job,
+        policy=77,
+        arch=1,
+        halves=bytes(552),
+        crc=5,
+        expected=(0.0,) * 4,
+        tolerance=1e-3,
+        target_m=1.2,
+        success=success,
+        initial_success=0.0,
+        initial_sha256="",
+        initial_std=(),
+        curve=(),
+        wall_s=0.1,
+        env_steps=180_000,
+        envs=32,
+        parameters=276,
+        compiled_in_flight=False,
+        sha256="",
+    )
 
 
 def estimate(mode="TRACK", vel=(0.0, 0.0, 0.0), pos=(0.0, 0.0, 1.2), quat=(0.0, 0.0, 0.0, 1.0)):
@@ -171,8 +198,27 @@ def test_an_infeasible_throw_is_refused_with_motors_off():
     assert orders(out)[0] == "abort"
 
 
+def test_a_poor_network_is_trained_again_and_the_better_one_flies():
+    state, _ = play(mission(Phase.OPEN), (takeover("SPECULATE"), NOW))
+    state, out = play(state, (image(job=1, success=0.7), NOW + 0.05))
+    (again,) = out
+    assert isinstance(again, m.TrainRequest) and again.job == 2 and again.seed != 7001
+    better, out = play(state, (image(job=2, success=0.95), NOW + 0.2))
+    assert [message.image.success for message in out if isinstance(message, m.Upload)] == [0.95]
+    worse, out = play(state, (image(job=2, success=0.6), NOW + 0.2))
+    assert [message.image.success for message in out if isinstance(message, m.Upload)] == [0.7]
+
+
+def test_there_is_no_second_training_when_it_would_end_too_late():
+    """Release was at NOW - 0.06 and a training takes 0.1 s: after NOW + 0.17 another ends over the budget of 330 ms."""
+    state, _ = play(mission(Phase.OPEN), (takeover("SPECULATE"), NOW))
+    _, out = play(state, (image(job=1, success=0.7), NOW + 0.18))
+    assert any(isinstance(message, m.Upload) for message in out)
+
+
 def test_a_network_that_fell_short_is_not_uploaded():
-    state, out = play(mission(Phase.CONFIRMED, job=1), (image(success=0.3), NOW))
+    late = NOW + 0.3
+    state, out = play(mission(Phase.CONFIRMED, job=1, takeover=takeover()), (image(success=0.3), late))
     assert not any(isinstance(message, m.Upload) for message in out)
     assert "30%" in state.outcome
 
