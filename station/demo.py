@@ -67,7 +67,9 @@ class Heard:
         """Take a message; True when a new event is to be shown."""
         if isinstance(message, m.Takeover) and message.stage != "ABORT" and "activated" not in self.events:
             self.takeover = message
-        elif isinstance(message, m.PolicyImage):
+        elif isinstance(message, m.Upload):  # of several trained networks, the one that was sent
+            self.image = message.image
+        elif isinstance(message, m.PolicyImage) and self.upload is None:
             self.image = message
         elif isinstance(message, m.UploadStatus) and message.state == "READY":
             self.upload = message
