@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -14,12 +15,18 @@ from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 _PR_SET_PDEATHSIG = 1
+_PARENT = "MIDAIR_PARENT"
+"""Environment variable in which a child finds the process that started it."""
 
 
 def start(module: str, run_dir: Path, **streams: int) -> subprocess.Popen[bytes]:
-    """Start ``python -m module RUN_DIR`` from the checkout; its errors share our stderr."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
-    return subprocess.Popen([sys.executable, "-m", module, str(run_dir)], env=environment, cwd=ROOT, **streams)  # type: ignore[call-overload, no-any-return]
+    """Start ``python -m module RUN_DIR`` from the checkout; its errors share our stderr.
+
+    It gets a session of its own: Ctrl-C at the terminal reaches whoever started it, and that one ends it in order.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", _PARENT: str(os.getpid())}
+    command = [sys.executable, "-m", module, str(run_dir)]
+    return subprocess.Popen(command, env=environment, cwd=ROOT, start_new_session=True, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 def end(children: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
@@ -38,9 +45,9 @@ def end(children: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
 def follow_parent() -> None:
     """Be sent SIGTERM when the parent dies, however it dies (Linux; elsewhere a child outlives a killed parent)."""
     if sys.platform == "linux":
-        parent = os.getppid()
+        parent = int(os.environ.get(_PARENT) or os.getppid())
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died in between
+        if os.getppid() != parent:  # it died while we were being loaded
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -69,8 +76,9 @@ def claim(*, fifo: int = 0, nice: int = 0, cores: Sequence[int] = ()) -> str:
     if cores and hasattr(os, "sched_setaffinity"):
         allowed = os.sched_getaffinity(0)
         wanted = allowed.intersection(cores) or allowed
-        os.sched_setaffinity(0, wanted)
-        granted.append(f"cores {sorted(wanted)}")
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, wanted)
+            granted.append(f"cores {sorted(wanted)}")
     if fifo:
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(fifo))
@@ -89,6 +97,16 @@ def freeze() -> None:
     """Move everything built so far out of the garbage collector's sight, so that no pause comes from it in flight."""
     gc.collect()
     gc.freeze()
+
+
+def ending(status: int) -> str:
+    """How a child ended, for people: "ended with status 3", "was killed by SIGKILL"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
 
 
 def refuse(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import tempfile
@@ -56,18 +57,24 @@ def ready(
     except (OSError, compiled.StaleProgram):
         say(f"compiling the program '{name}' for this machine; once, about a minute")
     image = compiled.build(function, example, options)
-    for old in folder.glob(f"{name}-*.bin"):
-        old.unlink(missing_ok=True)
     _store(image, path)
     return compiled.load(image, result)
 
 
 def _store(image: bytes, path: Path) -> None:
-    """Whole or not at all; a disk that is full costs the next start a compilation, not this flight."""
+    """Whole or not at all, in place of older ones; a full disk costs the next start a compilation, not this flight."""
+    name, _, _ = path.stem.rpartition("-")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob(f"{name}-*.bin"):
+            with contextlib.suppress(OSError):
+                old.unlink()
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(image)
-        os.replace(file.name, path)
+            try:
+                file.write(image)
+                file.flush()
+                os.replace(file.name, path)
+            except OSError:
+                os.unlink(file.name)
     except OSError:
         return
