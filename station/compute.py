@@ -53,8 +53,8 @@ class Compute:
             began = self.clock.now()
             try:
                 trained = trainer.train(request)
-            except ValueError as error:
-                self._event("training_failed", str(error), request.drone)
+            except (KeyError, ValueError) as error:
+                self._event("training_failed", f"{type(error).__name__}: {error}", request.drone)
                 continue
             now = self.clock.now()
             image = m.PolicyImage(t=now, drone=request.drone, job=request.job, wall_s=now - began, **trained)
