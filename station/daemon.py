@@ -129,7 +129,10 @@ class Daemon:
 
     async def _answer(self) -> None:
         while True:
-            client, _, body = await self.api.recv_multipart()
+            frames = await self.api.recv_multipart()
+            if len(frames) != 3:  # not from a REQ socket: nobody there waits for a reply
+                continue
+            client, _, body = frames
             try:
                 verb = m.decode(body)
                 reply = self._obey(verb) if isinstance(verb, m.Verb) else self._reply(False, "a Verb is needed")
