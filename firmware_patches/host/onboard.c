@@ -154,6 +154,10 @@ void onboard_tick(struct onboard *onboard, float gx, float gy, float gz, float a
   memcpy(rpm, onboard->rpm, sizeof onboard->rpm);
 }
 
+uint32_t onboard_lights(const struct onboard *onboard) {
+  return gate_control(&onboard->gate) | (onboard->gate.window.open ? 0x100u : 0u);
+}
+
 void onboard_look(const struct onboard *onboard, struct onboard_snapshot *snapshot) {
   const struct estimator *estimator = &onboard->estimator;
   const struct gate *gate = &onboard->gate;

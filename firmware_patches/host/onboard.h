@@ -55,6 +55,8 @@ void onboard_tick(struct onboard *onboard, float gx, float gy, float gz, float a
 void onboard_receive(struct onboard *onboard, int port, int channel, const uint8_t *data, int size);
 /* Next packet down: port << 16 | channel << 8 | size, or -1. */
 int onboard_transmit(struct onboard *onboard, uint8_t data[WIRE_PACKET]);
+/* What its LEDs tell: control state, and bit 8 while the throw window is open. */
+uint32_t onboard_lights(const struct onboard *onboard);
 void onboard_look(const struct onboard *onboard, struct onboard_snapshot *snapshot);
 
 /* crtp.c: everything on other ports than the upload's. */

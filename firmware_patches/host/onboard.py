@@ -88,6 +88,14 @@ class OnboardState(NamedTuple):
     overflowed: int
 
 
+class Lights(NamedTuple):
+    """The two things that a drone's LEDs tell."""
+
+    control: int
+    """0 STOCK, 1 ARMED, 2 ACTIVE, 3 OFF."""
+    window_open: bool
+
+
 class _Snapshot(ctypes.Structure):
     _fields_ = [  # noqa: RUF012
         ("pos", ctypes.c_float * 3),
@@ -117,6 +125,8 @@ def load(library: Path = LIBRARY) -> ctypes.CDLL:
     lib.onboard_receive.argtypes = [handle, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
     lib.onboard_transmit.argtypes = [handle, ctypes.c_void_p]
     lib.onboard_transmit.restype = ctypes.c_int
+    lib.onboard_lights.argtypes = [handle]
+    lib.onboard_lights.restype = ctypes.c_uint32
     lib.onboard_look.argtypes = [handle, ctypes.c_void_p]
     for name in ("onboard_init", "onboard_tick", "onboard_receive", "onboard_look"):
         getattr(lib, name).restype = None
@@ -177,6 +187,11 @@ class Onboard:
         if header < 0:
             return None
         return header >> 16, header >> 8 & 0xFF, self._data.raw[: header & 0xFF]
+
+    def lights(self) -> Lights:
+        """What anyone sees of the drone from outside; cheap enough for every tick."""
+        shown = self._lib.onboard_lights(self._handle)
+        return Lights(shown & 0xFF, bool(shown >> 8))
 
     def snapshot(self) -> OnboardState:
         """What the drone believes now."""

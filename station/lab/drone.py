@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from firmware_patches.host.onboard import Airframe, Onboard, OnboardState
+from firmware_patches.host.onboard import Airframe, Onboard
 from hardware.crtp import Packet, encode
 from hardware.virtual.crazyflie import VirtualCrazyflie
 from hardware.virtual.nrf import Nrf
@@ -56,8 +56,8 @@ class Drone:
         self._ms = 0
         self._gyro: Sequence[float] = (0.0, 0.0, 0.0)
         self._accel: Sequence[float] = (0.0, 0.0, 0.0)
-        self.state: OnboardState = self._onboard.snapshot()
-        """What the onboard software shows after the last tick."""
+        self.lights = self._onboard.lights()
+        """What the drone shows after the last tick: control state, and whether the throw window is open."""
 
     def tick(self, gyro: Sequence[float], accel: Sequence[float]) -> Sequence[float]:
         """One millisecond of firmware.
@@ -74,7 +74,7 @@ class Drone:
             services.receive(raw[0] >> 4, raw[0] & 3, raw[1:])
         self._gyro, self._accel = gyro, accel
         command = self._onboard.tick(gyro, accel, BATTERY_V)
-        self.state = self._onboard.snapshot()
+        self.lights = self._onboard.lights()
         self._ms += 1
         if self._ms % _SERVICE_MS == 0:
             services.tick(self._ms)
@@ -86,7 +86,7 @@ class Drone:
         """Upstream's log variables that the ground may ask for, in upstream's units."""
 
         def estimate(name: str, index: int) -> Callable[[], float]:
-            return lambda: getattr(self.state, name)[index]
+            return lambda: getattr(self._onboard.snapshot(), name)[index]
 
         variables = {f"stateEstimate.{axis}": estimate("pos", i) for i, axis in enumerate("xyz")}
         variables |= {f"stateEstimate.v{axis}": estimate("vel", i) for i, axis in enumerate("xyz")}

@@ -120,7 +120,7 @@ class Flight:
                 news.append(self._touchdown(before))
         read = self._imu.measure(state[ANG_VEL].tolist() + state[plants.FORCE].tolist())
         self._command = self._drone.tick(read[:3], read[3:])
-        if not self._held and "activation" not in self._moments and self._drone.state.control == ACTIVE:
+        if not self._held and "activation" not in self._moments and self._drone.lights.control == ACTIVE:
             news.append(("activated", {}))
 
         t_host = now()
@@ -143,7 +143,7 @@ class Flight:
 
     def _watch_window(self, t: float) -> None:
         """The hand sees the drone's light: on while its throw window is open."""
-        is_open = self._drone.state.window_open
+        is_open = self._drone.lights.window_open
         if is_open and not self._opened:
             self._opened = True
             self._motion = hand.throw(self._script, self._motion, t, self._free_acc)
