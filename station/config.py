@@ -13,8 +13,13 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 import yaml
 
+from hardware.errors import LinkError
+from hardware.tuning import parse_uri
+
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+Rate = Annotated[float, msgspec.Meta(gt=0.0, le=2000.0)]
+"""Frames per second."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")]
@@ -25,6 +30,13 @@ Range = tuple[NotNegative, NotNegative]
 
 class ConfigError(Exception):
     """A configuration that cannot be used; the text names the file, the key, the value and the cure."""
+
+
+def _check_uri(uri: str) -> None:
+    try:
+        parse_uri(uri)
+    except LinkError as error:
+        raise ValueError(f"uri: {error}") from None
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +57,7 @@ class Source(Section):
     type: Literal["natnet"] = "natnet"
     host: str = "127.0.0.1"
     command_port: Port = 15100
-    rate_hz: Positive = 200.0
+    rate_hz: Rate = 200.0
     latency_ms: NotNegative = 0.0
     """Constant part of the latency that stamps cannot show (exposure to stamp)."""
     position_std_m: Positive = 0.0005
@@ -71,6 +83,10 @@ class Drone(Section):
     """Name of its rigid body in the source."""
     rot_damping: NotNegative = 0.0
     """Rotational damping of the unpowered drone, 1/s, once it has been identified."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_uri(self.uri)
 
 
 class Space(Section):
@@ -119,6 +135,15 @@ class Train(Section):
     """A network that recovers fewer is not flown."""
     cores: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
     """CPU cores of the training process; empty: the highest one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        block = self.envs * self.window
+        if self.env_steps % block:
+            nearest = max(1, round(self.env_steps / block)) * block
+            raise ValueError(
+                f"env_steps {self.env_steps} is not a multiple of envs x window = {block}; set it to {nearest}"
+            )
 
 
 class StationConfig(Section):
@@ -174,7 +199,7 @@ class LabConfig(Section):
     accel_noise_mps2: NotNegative = 0.3
     accel_bias_mps2: NotNegative = 0.2
     command_port: Port = 15100
-    mocap_rate_hz: Positive = 200.0
+    mocap_rate_hz: Rate = 200.0
     mocap_position_std_m: NotNegative = 0.0003
     mocap_attitude_std_deg: NotNegative = 0.2
     mocap_latency_ms: Range = (3.0, 8.0)
@@ -182,6 +207,12 @@ class LabConfig(Section):
     air_port: Port = 15300
     loss: Share = 0.02
     hand: Hand = Hand()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_uri(self.uri)
+        if self.command_port == self.air_port:
+            raise ValueError(f"command_port and air_port are both {self.air_port}; give each a UDP port of its own")
 
 
 _EXPONENT = re.compile(r"^[+-]?\d+(\.\d*)?[eE][+-]?\d+$|^[+-]?\.?\d+[eE][+-]?\d+$")

@@ -24,21 +24,11 @@ RESULT = bptt.Outcome(*(0.0 for _ in dataclasses.fields(bptt.Outcome)))
 
 
 def recipe(train: cfg.Train) -> bptt.Recipe:
-    """The training run that a configuration describes.
-
-    Raises:
-        ConfigError: the steps do not divide into windows of all environments.
-    """
-    block = train.envs * train.window
-    if train.env_steps % block:
-        raise cfg.ConfigError(
-            f"train.env_steps {train.env_steps} is not a multiple of envs x window = {block}; "
-            f"{train.env_steps - train.env_steps % block} is"
-        )
+    """The training run that a configuration describes; its steps divide into windows of all environments."""
     return bptt.Recipe(
         envs=train.envs,
         window=train.window,
-        updates=train.env_steps // block,
+        updates=train.env_steps // (train.envs * train.window),
         episode=train.episode,
         rate=train.learning_rate,
         spread=tasks.Spread(predicted_share=train.predicted_share),

@@ -18,7 +18,8 @@ def test_empty_text_is_the_default():
 
 
 def test_values_arrive_typed():
-    text = "source: {host: mocap.local, command_port: 1510, rate_hz: 100}\ndrones:\n- {name: a, body: a, uri: radio://0/1}\n"
+    text = "source: {host: mocap.local, command_port: 1510, rate_hz: 100}\n"
+    text += "drones:\n- {name: a, body: a, uri: radio://0/1/2M/E7E7E7E701}\n"
     config = parse(text, StationConfig, "lab.yaml")
     assert (config.source.host, config.source.command_port, config.source.rate_hz) == ("mocap.local", 1510, 100.0)
     assert isinstance(config.source.rate_hz, float)
