@@ -76,16 +76,18 @@ class Compute:
 def main() -> None:
     """Entry point of the process: ``python -m station.compute RUN_DIR``."""
     process.follow_parent()
+    if len(sys.argv) != 2:
+        process.refuse("usage: python -m station.compute RUN_DIR")
     run_dir = Path(sys.argv[1])
-    config = cfg.read(run_dir / "station.json", cfg.StationConfig)
-    sim.flags.install()
-    process.claim(nice=NICE, cores=config.train.cores or (os.cpu_count() - 1,))
-    compute = Compute(run_dir, config, Clock(config.rate))
-    process.on_stop(compute.stop)
     try:
+        config = cfg.read(run_dir / "station.json", cfg.StationConfig)
+        sim.flags.install()
+        process.claim(nice=NICE, cores=config.train.cores or (os.cpu_count() - 1,))
+        compute = Compute(run_dir, config, Clock(config.rate))
+        process.on_stop(compute.stop)
         compute.serve()
-    except cfg.ConfigError as error:
-        process.refuse(f"compute: {error}")
+    except (cfg.ConfigError, wires.PathTooLong, OSError, zmq.ZMQError) as error:
+        process.refuse(f"midair: compute: {error}")
 
 
 if __name__ == "__main__":

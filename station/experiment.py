@@ -16,6 +16,10 @@ class LabError(Exception):
     """The lab did not do as it was told; the text says what it said."""
 
 
+class Refused(LabError):
+    """A process ended, and has told the person at the terminal why in a line of its own."""
+
+
 class LabProcess:
     """The lab as a child process: JSON lines out and in."""
 
@@ -45,7 +49,7 @@ class LabProcess:
             except queue.Empty:
                 raise LabError(f"the virtual lab did not get to '{event}' within {timeout_s:g} s") from None
             if news is None:
-                raise LabError(f"the virtual lab ended with status {self.child.wait()}")
+                raise ended("the virtual lab", self.child.wait(), said=2)
             if news["event"] == "error":
                 raise LabError(f"virtual lab: {news['text']}")
             if news["event"] == event:
@@ -56,3 +60,8 @@ class LabProcess:
         for line in self.child.stdout:
             self.news.put(json.loads(line))
         self.news.put(None)
+
+
+def ended(name: str, status: int, said: int) -> LabError:
+    """The error for a process that is gone; `Refused` when its status, ``said``, tells that it has explained itself."""
+    return (Refused if status == said else LabError)(f"{name} {process.ending(status)}")

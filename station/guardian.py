@@ -192,11 +192,16 @@ class Guardian:
 def main() -> None:
     """Entry point of the process: ``python -m station.guardian RUN_DIR``."""
     process.follow_parent()
+    if len(sys.argv) != 2:
+        process.refuse("usage: python -m station.guardian RUN_DIR")
     run_dir = Path(sys.argv[1])
-    config = cfg.read(run_dir / "station.json", cfg.StationConfig)
     sys.setswitchinterval(5e-4)
-    process.claim(fifo=20)
-    guardian = Guardian(run_dir, config, Clock(config.rate))
+    try:
+        config = cfg.read(run_dir / "station.json", cfg.StationConfig)
+        process.claim(fifo=20)
+        guardian = Guardian(run_dir, config, Clock(config.rate))
+    except (cfg.ConfigError, wires.PathTooLong, OSError, zmq.ZMQError) as error:
+        process.refuse(f"midair: guardian: {error}")
     process.on_stop(guardian.stop)
     process.freeze()
     guardian.serve()

@@ -223,8 +223,8 @@ def main() -> None:
             asyncio.run(_main(ingest))
         else:
             uvloop.run(_main(ingest))
-    except (OSError, msgspec.MsgspecError, zmq.ZMQError, ConfigError, HardwareError) as error:
-        process.refuse(f"ingest: {error}")
+    except (OSError, msgspec.MsgspecError, zmq.ZMQError, wires.PathTooLong, ConfigError, HardwareError) as error:
+        process.refuse(f"midair: ingest: {error}")
     finally:
         context.destroy(linger=0)
 

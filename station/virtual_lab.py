@@ -219,8 +219,8 @@ def main(arguments: list[str]) -> int:
     try:
         settings = config.read(path, config.LabConfig)
         onboard.load()
-    except (config.ConfigError, FileNotFoundError) as error:
-        process.refuse(str(error))
+    except (config.ConfigError, OSError) as error:
+        process.refuse(f"midair: virtual lab: {error}")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     plants.cache(process.ROOT / ".cache" / "jax")
@@ -231,7 +231,7 @@ def main(arguments: list[str]) -> int:
         clock = Clock(settings.rate)
         lab = Lab(settings, clock, plant, say)
     except ConfigError as error:
-        process.refuse(f"{path}: drone: {error}")
+        process.refuse(f"midair: virtual lab: {path}: drone: {error}")
     stop = threading.Event()
     process.on_stop(stop.set)
     try:
@@ -242,7 +242,7 @@ def main(arguments: list[str]) -> int:
         say("ready")
         metronome.keep(lambda: lab.beat(orders), clock, stop.is_set)
     except HardwareError as error:
-        process.refuse(str(error))
+        process.refuse(f"midair: virtual lab: {error}")
     finally:
         lab.close()
     return 0

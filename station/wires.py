@@ -6,6 +6,8 @@ bounded queues; a full queue drops at the sender and is counted there, so nobody
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,13 +15,29 @@ import zmq
 
 from station import messages
 
+LONGEST = 107 if sys.platform == "linux" else 103
+"""Bytes of a Unix socket's path (sockaddr_un)."""
 QUEUE = 256
 """Bound of every queued socket, in messages."""
 
 
+class PathTooLong(Exception):
+    """A run directory in which no socket can be made; the text names it and the cure."""
+
+
 def endpoint(run_dir: Path, name: str) -> str:
-    """Address of a named wire in the station's private run directory."""
-    return f"ipc://{run_dir / name}"
+    """Address of a named wire in the station's private run directory.
+
+    Raises:
+        PathTooLong: the system has no room for such a path.
+    """
+    path = run_dir / name
+    if len(os.fsencode(path)) > LONGEST:
+        raise PathTooLong(
+            f"{path}: a socket's path holds {LONGEST} bytes, this one has {len(os.fsencode(path))}; "
+            "set TMPDIR to a shorter directory"
+        )
+    return f"ipc://{path}"
 
 
 def publisher(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
@@ -31,12 +49,14 @@ def publisher(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
     return socket
 
 
-def subscriber(context: zmq.Context, run_dir: Path, name: str, *, latest: bool = False) -> zmq.Socket:
-    """A connected SUB socket; with ``latest`` only the newest message is kept (conflated)."""
+def subscriber(
+    context: zmq.Context, run_dir: Path, name: str, *, latest: bool = False, queue: int = QUEUE
+) -> zmq.Socket:
+    """A connected SUB socket; with ``latest`` only the newest message is kept (conflated), else ``queue`` of them."""
     socket = context.socket(zmq.SUB)
     if latest:
         socket.setsockopt(zmq.CONFLATE, 1)
-    socket.rcvhwm = QUEUE
+    socket.rcvhwm = queue
     socket.linger = 0
     socket.subscribe(b"")
     socket.connect(endpoint(run_dir, name))
