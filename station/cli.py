@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
+if __name__ == "__main__":  # until there is something to switch off, Ctrl-C just ends
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import typer
 
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 app = typer.Typer(
     help="Midair: a real-time ground station for Crazyflie drones.", no_args_is_help=True, add_completion=False
 )
 demo = typer.Typer(help="Whole uses of the station on the virtual lab.", no_args_is_help=True)
 app.add_typer(demo, name="demo")
+bench = typer.Typer(help="Figures of an area, each with the target it must reach.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
 
 
 @demo.callback()
@@ -22,10 +29,15 @@ def _demo() -> None:
 @demo.command("throw")
 def demo_throw(
     runs: Annotated[int, typer.Option(min=1, help="Throws; throw i has seed SEED + i.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the hand, the plant, the noise and the initial weights.")] = 7,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Of the hand, the plant, the noise and the initial weights.")
+    ] = 7,
     rate: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Of the clock; below 1 for slow machines, and not real time.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0.01, max=1.0, help="Of the clock, else the configuration's; below 1 for slow machines, not real time."
+        ),
+    ] = None,
     loss: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Share of radio packets lost, each way.")] = None,
     mismatch: Annotated[
         float | None, typer.Option(min=0.0, max=0.5, help="Plant parameters are drawn within this share.")
@@ -34,13 +46,34 @@ def demo_throw(
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     record: Annotated[Path | None, typer.Option(help="Write all messages here, as MCAP.")] = None,
-    config: Annotated[Path, typer.Option(help="Configuration of the station.")] = Path("configs/sim_throw.yaml"),
-    lab: Annotated[Path, typer.Option(help="Configuration of the virtual lab.")] = Path("configs/scenarios/throw.yaml"),
+    config: Annotated[
+        Path, typer.Option(help="Configuration of the station.", show_default="configs/sim_throw.yaml")
+    ] = CONFIGS / "sim_throw.yaml",
+    lab: Annotated[
+        Path, typer.Option(help="Configuration of the virtual lab.", show_default="configs/scenarios/throw.yaml")
+    ] = CONFIGS / "scenarios" / "throw.yaml",
 ) -> None:
     """A thrown drone learns to fly before it lands: detect, predict, train in flight, upload, catch."""
     from station.demo import Options, fly
 
     raise typer.Exit(fly(Options(runs, seed, rate, loss, mismatch, drone, json, report, record, config, lab)))
+
+
+@bench.callback()
+def _bench() -> None:
+    """Figures of an area, each with the target it must reach."""
+
+
+@bench.command("sim")
+def bench_sim(
+    quick: Annotated[bool, typer.Option("--quick", help="A few figures in at most a minute.")] = False,
+    agree: Annotated[bool, typer.Option("--agree", help="Also fly every model with both and compare.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
+) -> None:
+    """The simulator against its peer, crazyflow: speed on the same work, memory, compilation, agreement."""
+    from station.bench.sim import Options, run
+
+    raise typer.Exit(run(Options(quick, agree, json)))
 
 
 def main() -> None:

@@ -23,6 +23,11 @@ from station.recorder import Recorder
 CHILDREN = ("station.ingest", "station.guardian", "station.compute")
 TICK_S = 0.01
 HEARTBEAT_S = 0.05
+WATCH_S = 0.1
+SILENT_S = 5.0
+"""A child that says nothing for so long hangs; each tells its health at least once a second."""
+FAILED = 1
+"""Exit status after a failure, which has been told in one line."""
 RECORD = "record.mcap"
 """Written in the run directory when `record` is asked for."""
 
@@ -41,7 +46,8 @@ class Daemon:
         self.api.bind(wires.endpoint(run_dir, "api"))
         self.outboxes = {name: wires.outbox(self.context, run_dir, name) for name in ("ingest", "guardian", "compute")}
         self.children: dict[str, subprocess.Popen[bytes]] = {}
-        self.ready: set[str] = set()
+        self.silent_s: dict[str, float] = {}
+        """Since the last health of each child that has told one; counted, so that our own sleep is not theirs."""
         self.mission: throw.Mission | None = None
         self.recorder: Recorder | None = None
         self.failure = ""
@@ -66,12 +72,11 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.to_thread(process.end, list(self.children.values()), 2.0)
-            if self.recorder is not None:
-                self.recorder.close()
+            self._end_record()
             self.context.destroy(linger=0)
         if self.failure:
-            print(self.failure, file=sys.stderr, flush=True)
-        return 1 if self.failure else 0
+            print(f"midair: {self.failure}", file=sys.stderr, flush=True)
+        return FAILED if self.failure else 0
 
     def _work(self) -> list[object]:
         listen = [
@@ -89,12 +94,13 @@ class Daemon:
 
     async def _wind_down(self) -> None:
         """A flying drone is landed before anything is switched off; everything else stops at once."""
-        self._apply(lambda mission, now: throw.interrupt(mission, now, "interrupted"))
+        why = self.failure or "interrupted"
+        self._apply(lambda mission, now: throw.interrupt(mission, now, why))
         until = self.clock.now() + throw.LAND_S
         while self.mission is not None and self.clock.now() < until:
             await asyncio.sleep(self.clock.wall_s(TICK_S))
         if self.mission is not None:
-            self._apply(lambda mission, now: throw.abort(mission, now, "interrupted"))
+            self._apply(lambda mission, now: throw.abort(mission, now, why))
         await asyncio.sleep(self.clock.wall_s(0.1))  # the last orders leave the radio
 
     async def _listen(self, socket: zmq.asyncio.Socket) -> None:
@@ -102,7 +108,7 @@ class Daemon:
             message = m.decode(await socket.recv())
             self._publish(message)
             if isinstance(message, m.Health):
-                self.ready.add(message.process)
+                self.silent_s[message.process] = 0.0
             self._apply(lambda mission, now, message=message: throw.step(mission, message, now))
 
     async def _tick(self) -> None:
@@ -117,15 +123,26 @@ class Daemon:
             self._apply(lambda mission, now: throw.step(mission, None, now))
 
     async def _watch(self) -> None:
-        """A child that ends takes the station down: one line of its own has said why."""
-        while True:
-            await asyncio.sleep(0.1)
+        """A child that ends or hangs takes the station down; what flies is landed first, if it can still be told so."""
+        while not self.ending.is_set():
+            await asyncio.sleep(self.clock.wall_s(WATCH_S))
+            for name in self.silent_s:
+                self.silent_s[name] += WATCH_S
             for module, child in self.children.items():
-                status = child.poll()
-                if status is not None and not self.ending.is_set():
-                    self.failure = f"{module} ended with status {status}; the station stops"
-                    self._apply(lambda mission, now: throw.abort(mission, now, "a process of the station ended"))
-                    self.ending.set()
+                failure = self._fault(module, child.poll())
+                if not failure:
+                    continue
+                self.failure = self.failure or failure
+                if module == "station.guardian":
+                    self._apply(lambda mission, now: throw.abort(mission, now, self.failure))
+                self.ending.set()
+
+    def _fault(self, module: str, status: int | None) -> str:
+        if status is not None:
+            return f"{module} {process.ending(status)}; the station stops"
+        if self.silent_s.get(module.removeprefix("station."), 0.0) >= SILENT_S:
+            return f"{module} hangs: nothing heard for {SILENT_S:g} s; the station stops"
+        return ""
 
     async def _answer(self) -> None:
         while True:
@@ -153,7 +170,7 @@ class Daemon:
         return verbs[verb.name](verb)
 
     def _verb_ready(self, _verb: m.Verb) -> m.Reply:
-        missing = sorted({module.removeprefix("station.") for module in CHILDREN} - self.ready)
+        missing = sorted({module.removeprefix("station.") for module in CHILDREN} - set(self.silent_s))
         return self._reply(not missing, f"waiting for {', '.join(missing)}" if missing else "")
 
     def _verb_record(self, _verb: m.Verb) -> m.Reply:
@@ -214,20 +231,44 @@ class Daemon:
     def _publish(self, message: m.Message) -> None:
         self.telemetry.send(m.encode(message), zmq.NOBLOCK)
         if self.recorder is not None:
-            self.recorder.write(message)
+            try:
+                self.recorder.write(message)
+            except OSError as error:  # a full disk ends the record, not the flight
+                self._lose_record(error)
+
+    def _end_record(self) -> None:
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            try:
+                recorder.close()
+            except OSError as error:
+                self._lose_record(error)
+
+    def _lose_record(self, error: OSError) -> None:
+        self.failure = self.failure or (
+            f"{self.run_dir / RECORD}: {error.strerror or error}; the record is incomplete: "
+            "free space there or set TMPDIR to another disk"
+        )
+        self._end_record()
 
 
 def main() -> None:
     """Entry point of the process: ``python -m station.daemon RUN_DIR``."""
     process.follow_parent()
+    if len(sys.argv) != 2:
+        process.refuse("usage: python -m station.daemon RUN_DIR")
     run_dir = Path(sys.argv[1])
-    config = cfg.read(run_dir / "station.json", cfg.StationConfig)
-    process.claim(fifo=5)
 
     async def serve() -> int:
+        config = cfg.read(run_dir / "station.json", cfg.StationConfig)
+        process.claim(fifo=5)
         return await Daemon(run_dir, config, Clock(config.rate)).serve()
 
-    sys.exit(uvloop.run(serve()))
+    try:
+        status = uvloop.run(serve())
+    except (cfg.ConfigError, wires.PathTooLong, OSError, zmq.ZMQError) as error:
+        process.refuse(f"midair: daemon: {error}")
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,26 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 
-from station import airframe, judge, process, result, safety, timeline
+from station import airframe, experiment, judge, process, result, safety, timeline, wires
 from station import config as cfg
 from station import messages as m
 from station.client import Client, Silence
 from station.clock import Clock
-from station.daemon import RECORD
+from station.daemon import FAILED, RECORD
 from station.experiment import LabError, LabProcess
 from station.lab import truth as truths
 
-START_S = 900.0
+START_S = 180.0
+"""Host seconds for a process to come up on a slow machine."""
+COMPILE_S = 900.0
 """Compiling the trainer for the first time takes most of a minute on a fast machine, minutes on a slow one."""
+SILENT_S = 10.0
+"""A station whose processes all say nothing for so long hangs."""
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+END_S = 15.0
+"""For a daemon to end: a flying drone is landed first."""
 RUN_S = 90.0
 """No throw lasts so long: its phases have shorter limits of their own."""
 
@@ -38,7 +46,7 @@ class Options:
 
     runs: int
     seed: int
-    rate: float
+    rate: float | None
     loss: float | None
     mismatch: float | None
     drone: str | None
@@ -91,12 +99,15 @@ def fly(options: Options) -> int:
     console = Console(highlight=False)
     errors = Console(stderr=True, highlight=False)
     try:
-        station, lab = _configs(options)
-        _writable(options)
-        with _interruptible(), tempfile.TemporaryDirectory(prefix="midair-") as name:
-            return _session(options, station, lab, Path(name), console)
-    except (cfg.ConfigError, LabError, Silence) as error:
-        errors.print(f"[red]midair:[/] {error}", soft_wrap=True)
+        with _interruptible():
+            station, lab = _configs(options)
+            _writable(options)
+            with tempfile.TemporaryDirectory(prefix="midair-") as name:
+                return _session(options, station, lab, Path(name), console)
+    except experiment.Refused:
+        return 2
+    except (cfg.ConfigError, wires.PathTooLong, LabError, Silence, OSError) as error:
+        errors.print(Text("midair:", style="red"), Text(str(error)), soft_wrap=True)
         return 2
     except KeyboardInterrupt:
         errors.print("midair: interrupted; everything is switched off")
@@ -107,42 +118,77 @@ def _configs(options: Options) -> tuple[cfg.StationConfig, cfg.LabConfig]:
     """Both configurations with the command line's values in them, checked."""
     station, lab = cfg.load(options.config, cfg.StationConfig), cfg.load(options.lab, cfg.LabConfig)
     given = {key: value for key in ("loss", "mismatch") if (value := getattr(options, key)) is not None}
-    drone = options.drone or lab.drone
+    if options.drone is not None:
+        _known(options.drone, "--drone")
+        given["drone"] = options.drone
+        station = msgspec.structs.replace(
+            station, drones=(msgspec.structs.replace(station.drones[0], type=options.drone), *station.drones[1:])
+        )
+    for index, drone in enumerate(station.drones):
+        _known(drone.type, f"{options.config}: drones[{index}].type")
+    rate = station.rate if options.rate is None else options.rate
+    lab = msgspec.structs.replace(lab, rate=rate, **given)
+    _known(lab.drone, f"{options.lab}: drone")
+    return msgspec.structs.replace(station, rate=rate), lab
+
+
+def _known(drone: str, where: str) -> None:
     try:
         airframe.load(drone)
     except KeyError as error:
-        raise cfg.ConfigError(str(error.args[0])) from None
-    lab = msgspec.structs.replace(lab, rate=options.rate, drone=drone, **given)
-    fleet = (msgspec.structs.replace(station.drones[0], type=drone), *station.drones[1:])
-    return msgspec.structs.replace(station, rate=options.rate, drones=fleet), lab
+        raise cfg.ConfigError(f"{where}: {error.args[0]}") from None
 
 
 def _writable(options: Options) -> None:
-    for path in (options.json, options.report, options.record):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise cfg.ConfigError(f"{path}: no directory {path.resolve().parent}; make it first")
+    """Refuse, before anything flies, a place where a file of results cannot be made."""
+    places: dict[Path, str] = {}
+    for name in ("json", "report", "record"):
+        path: Path | None = getattr(options, name)
+        if path is None:
+            continue
+        if places.setdefault(path.resolve(), name) != name:
+            raise cfg.ConfigError(f"--{name} {path}: --{places[path.resolve()]} writes there; give each its own file")
+        try:
+            new = not path.exists()
+            if not new and not path.is_file():
+                raise cfg.ConfigError(f"--{name} {path}: there is something that is no file; give the path of a file")
+            path.open("ab").close()
+            if new:
+                path.unlink()
+        except OSError as error:
+            raise cfg.ConfigError(
+                f"--{name} {path}: {error.strerror or error}; give a file in a directory where you may write"
+            ) from None
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends as Ctrl-C does: through the same clean-up."""
+    """SIGTERM and a closed terminal end as Ctrl-C does: once, through the same clean-up, which they do not disturb."""
 
     def stop(_number: int, _frame: object) -> None:
+        _undisturbed()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in STOPS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _undisturbed() -> None:
+    """From here on the end comes by itself, in bounded time: a drone that flies is landed, never dropped."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, run_dir: Path, console: Console) -> int:
-    clock = Clock(options.rate)
+    clock = Clock(station.rate)
     cfg.write(station, run_dir / "station.json")
     cfg.write(lab, run_dir / "lab.json")
-    if options.rate < 1.0:
-        console.print(f"[yellow]not real time[/]: the clock runs at {options.rate:g} of the host's")
+    if station.rate < 1.0:
+        console.print(f"[yellow]not real time[/]: the clock runs at {station.rate:g} of the host's")
     laboratory: LabProcess | None = None
     daemon: subprocess.Popen[bytes] | None = None
     client = Client(run_dir, clock)
@@ -153,7 +199,7 @@ def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, r
         daemon = process.start("station.daemon", run_dir)
         _wait_ready(client, daemon, clock, console)
         if options.record is not None:
-            client.ask("record")
+            _ask(client, daemon, "record")
         runs, curves = [], []
         for index in range(options.runs):
             path = _truth_path(options, run_dir, index)
@@ -161,34 +207,54 @@ def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, r
             runs.append(run)
             curves.append(list(heard.image.curve) if heard.image else [])
     finally:
+        _undisturbed()
         with client:
-            process.end([p for p in (daemon,) if p is not None], throw_end_s(daemon))
+            process.end([p for p in (daemon,) if p is not None], clock.wall_s(END_S))
         if laboratory is not None:
             process.end([laboratory.child], 2.0)
-    return _conclude(options, lab, run_dir, runs, curves, console)
-
-
-def throw_end_s(daemon: subprocess.Popen[bytes] | None) -> float:
-    """Host seconds that a daemon gets to end: a flying drone is landed first."""
-    return 15.0 if daemon is not None else 0.0
+    status = _conclude(options, lab, run_dir, runs, curves, console)
+    return 2 if options.record is not None and daemon.returncode else status
 
 
 def _wait_ready(client: Client, daemon: subprocess.Popen[bytes], clock: Clock, console: Console) -> None:
     """Until every process is up; what takes long is said, with what it is."""
     with console.status("starting the station") as status:
-        end, asked = clock.now() + START_S, 0.0
+        allowed, missing = START_S, "the daemon does not answer"
+        end, asked = clock.now() + allowed / clock.wall_s(1.0), 0.0
         while (now := clock.now()) < end:
-            if daemon.poll() is not None:
-                raise LabError(f"the daemon ended with status {daemon.returncode}")
+            _alive(daemon)
             message = client.next(0.1)
             if isinstance(message, m.Event) and message.name == "progress":
                 status.update(message.text)
+                allowed = COMPILE_S
+                end = now + allowed / clock.wall_s(1.0)
             if now - asked >= 0.5:
                 asked = now
                 with contextlib.suppress(Silence):
-                    if client.ask("ready", timeout_s=1.0).ok:
+                    reply = client.ask("ready", timeout_s=1.0)
+                    if reply.ok:
                         return
-    raise LabError(f"the station was not ready within {START_S:.0f} s")
+                    missing = reply.text
+    raise LabError(f"the station was not ready within {allowed:.0f} s: {missing}")
+
+
+def _alive(daemon: subprocess.Popen[bytes]) -> None:
+    status = daemon.poll()
+    if status is not None:
+        raise experiment.ended("the daemon", status, said=status if status in (FAILED, 2) else FAILED)
+
+
+def _ask(client: Client, daemon: subprocess.Popen[bytes], verb: str, **values: float) -> None:
+    """A verb that must succeed; of a daemon that has ended, its own reason counts."""
+    try:
+        reply = client.ask(verb, **values)
+    except Silence:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            daemon.wait(2.0)  # it may be ending its children
+        _alive(daemon)
+        raise
+    if not reply.ok:
+        raise LabError(f"{verb}: {reply.text}")
 
 
 def _throw(
@@ -203,25 +269,28 @@ def _throw(
     """One throw, from a drone being switched on to the verdict on it."""
     laboratory.tell("run", seed=seed, truth=str(path))
     laboratory.expect("running", 10.0)
-    reply = client.ask("throw", seed=float(seed))
-    if not reply.ok:
-        raise LabError(f"throw: {reply.text}")
+    _ask(client, daemon, "throw", seed=float(seed))
     heard, released = Heard(), None
     with timeline.Live(seed, console) as live:
-        end = clock.now() + RUN_S
-        while heard.outcome is None and clock.now() < end:
+        spoke = clock.now()
+        end = spoke + RUN_S
+        while heard.outcome is None and (now := clock.now()) < end:
             message = client.next(clock.wall_s(0.05))
             while True:
                 with contextlib.suppress(queue.Empty):
                     news = laboratory.news.get_nowait()
                     if news is None:
-                        raise LabError("the virtual lab ended during a throw")
+                        raise experiment.ended("the virtual lab", laboratory.child.wait(), said=2)
                     if news["event"] == "released":
                         released = news["t_host"]
                     continue
                 break
-            if message is None and daemon.poll() is not None:
-                raise LabError(f"the daemon ended with status {daemon.returncode}")
+            if message is not None:
+                spoke = now
+            else:
+                _alive(daemon)
+            if now - spoke > SILENT_S:
+                raise LabError(f"the station hangs: nothing heard from it for {SILENT_S:g} s; try again")
             if message is not None and heard.add(message) or message is None:
                 live.show(since(heard.events, released))
         laboratory.tell("finish")
@@ -277,14 +346,27 @@ def _conclude(
     curves: list[list[float]],
     console: Console,
 ) -> int:
-    outcome = result.summarise(options.seed, options.rate, lab, runs)
-    if options.json is not None:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1))
-    if options.report is not None:
+    outcome = result.summarise(options.seed, lab.rate, lab, runs)
+    console.print(timeline.verdict(outcome))
+    truths_at = [_truth_path(options, run_dir, index) for index in range(len(runs))]
+
+    def write_report(path: Path) -> None:
         from station import report
 
-        report.write(outcome, [_truth_path(options, run_dir, i) for i in range(len(runs))], curves, options.report)
-    if options.record is not None:
-        shutil.move(run_dir / RECORD, options.record)
-    console.print(timeline.verdict(outcome))
+        report.write(outcome, truths_at, curves, path)
+
+    lost = []
+    for path, write in (
+        (options.json, lambda path: result.write(outcome, path)),
+        (options.report, write_report),
+        (options.record, lambda path: shutil.move(run_dir / RECORD, path)),
+    ):
+        if path is None:
+            continue
+        try:
+            write(path)
+        except OSError as error:
+            lost.append(f"{path}: {error.strerror or error}")
+    if lost:
+        raise cfg.ConfigError(f"{'; '.join(lost)}; lost: make room or choose another place, and run again")
     return 0 if outcome.good() else 1
