@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
+from station import quaternion
 from station.config import Space
 from station.messages import Quat, Vec3
 
@@ -96,16 +97,6 @@ def refuse_pose(pos: Vec3, quat: Quat, vel: Vec3, space: Space, margin_m: float 
 
 def ahead(pos: Vec3, quat: Quat, vel: Vec3, ang_vel: Vec3, dt: float) -> tuple[Vec3, Quat]:
     """The pose ``dt`` seconds later at constant velocity and body rate: what the radio's latency is made up with."""
-    later = tuple(p + v * dt for p, v in zip(pos, vel, strict=True))
-    rate = math.hypot(*ang_vel)
-    half = 0.5 * rate * dt
-    scale = math.sin(half) / rate if rate > 1e-9 else 0.5 * dt
-    rx, ry, rz, rw = ang_vel[0] * scale, ang_vel[1] * scale, ang_vel[2] * scale, math.cos(half)
-    x, y, z, w = quat
-    turned = (
-        w * rx + x * rw + y * rz - z * ry,
-        w * ry - x * rz + y * rw + z * rx,
-        w * rz + x * ry - y * rx + z * rw,
-        w * rw - x * rx - y * ry - z * rz,
-    )
-    return later, turned  # type: ignore[return-value]
+    moved = (pos[0] + vel[0] * dt, pos[1] + vel[1] * dt, pos[2] + vel[2] * dt)
+    turn = quaternion.exp((ang_vel[0] * dt, ang_vel[1] * dt, ang_vel[2] * dt))
+    return moved, quaternion.multiply(quat, turn)
