@@ -51,6 +51,8 @@ class Daemon:
         self.mission: throw.Mission | None = None
         self.recorder: Recorder | None = None
         self.failure = ""
+        self.told = False
+        """Whether a child has told the failure itself."""
         self.ending = asyncio.Event()
         self.seq = 0
 
@@ -74,7 +76,7 @@ class Daemon:
             await asyncio.to_thread(process.end, list(self.children.values()), 2.0)
             self._end_record()
             self.context.destroy(linger=0)
-        if self.failure:
+        if self.failure and not self.told:
             print(f"midair: {self.failure}", file=sys.stderr, flush=True)
         return FAILED if self.failure else 0
 
@@ -132,6 +134,7 @@ class Daemon:
                 failure = self._fault(module, child.poll())
                 if not failure:
                     continue
+                self.told = not self.failure and child.returncode == process.REFUSED
                 self.failure = self.failure or failure
                 if module == "station.guardian":
                     self._apply(lambda mission, now: throw.abort(mission, now, self.failure))

@@ -8,7 +8,6 @@ import queue
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from station import airframe, experiment, judge, process, result, safety, timeline, wires
+from station import airframe, experiment, judge, process, result, run_dir, safety, timeline, wires
 from station import config as cfg
 from station import messages as m
 from station.client import Client, Silence
@@ -102,8 +101,8 @@ def fly(options: Options) -> int:
         with _interruptible():
             station, lab = _configs(options)
             _writable(options)
-            with tempfile.TemporaryDirectory(prefix="midair-") as name:
-                return _session(options, station, lab, Path(name), console)
+            with run_dir.make() as place:
+                return _session(options, station, lab, place, console)
     except experiment.Refused:
         return 2
     except (cfg.ConfigError, wires.PathTooLong, LabError, Silence, OSError) as error:
@@ -135,8 +134,8 @@ def _configs(options: Options) -> tuple[cfg.StationConfig, cfg.LabConfig]:
 def _known(drone: str, where: str) -> None:
     try:
         airframe.load(drone)
-    except KeyError as error:
-        raise cfg.ConfigError(f"{where}: {error.args[0]}") from None
+    except cfg.ConfigError as error:
+        raise cfg.ConfigError(f"{where}: {error}") from None
 
 
 def _writable(options: Options) -> None:
@@ -183,26 +182,26 @@ def _undisturbed() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, run_dir: Path, console: Console) -> int:
+def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, place: Path, console: Console) -> int:
     clock = Clock(station.rate)
-    cfg.write(station, run_dir / "station.json")
-    cfg.write(lab, run_dir / "lab.json")
+    cfg.write(station, place / "station.json")
+    cfg.write(lab, place / "lab.json")
     if station.rate < 1.0:
         console.print(f"[yellow]not real time[/]: the clock runs at {station.rate:g} of the host's")
     laboratory: LabProcess | None = None
     daemon: subprocess.Popen[bytes] | None = None
-    client = Client(run_dir, clock)
+    client = Client(place, clock)
     try:
-        laboratory = LabProcess(run_dir)
+        laboratory = LabProcess(place)
         with console.status("starting the virtual lab"):
             laboratory.expect("ready", START_S)
-        daemon = process.start("station.daemon", run_dir)
+        daemon = process.start("station.daemon", place)
         _wait_ready(client, daemon, clock, console)
         if options.record is not None:
             _ask(client, daemon, "record")
         runs, curves = [], []
         for index in range(options.runs):
-            path = _truth_path(options, run_dir, index)
+            path = _truth_path(options, place, index)
             run, heard = _throw(client, daemon, laboratory, options.seed + index, path, clock, console)
             runs.append(run)
             curves.append(list(heard.image.curve) if heard.image else [])
@@ -212,7 +211,7 @@ def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, r
             process.end([p for p in (daemon,) if p is not None], clock.wall_s(END_S))
         if laboratory is not None:
             process.end([laboratory.child], 2.0)
-    status = _conclude(options, lab, run_dir, runs, curves, console)
+    status = _conclude(options, lab, place, runs, curves, console)
     return 2 if options.record is not None and daemon.returncode else status
 
 
@@ -241,7 +240,7 @@ def _wait_ready(client: Client, daemon: subprocess.Popen[bytes], clock: Clock, c
 def _alive(daemon: subprocess.Popen[bytes]) -> None:
     status = daemon.poll()
     if status is not None:
-        raise experiment.ended("the daemon", status, said=status if status in (FAILED, 2) else FAILED)
+        raise experiment.ended("the daemon", status, said=status if status in (FAILED, process.REFUSED) else FAILED)
 
 
 def _ask(client: Client, daemon: subprocess.Popen[bytes], verb: str, **values: float) -> None:
@@ -280,7 +279,7 @@ def _throw(
                 with contextlib.suppress(queue.Empty):
                     news = laboratory.news.get_nowait()
                     if news is None:
-                        raise experiment.ended("the virtual lab", laboratory.child.wait(), said=2)
+                        raise experiment.ended("the virtual lab", laboratory.child.wait(), said=process.REFUSED)
                     if news["event"] == "released":
                         released = news["t_host"]
                     continue
@@ -331,24 +330,24 @@ def at(takeover: m.Takeover, t: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
     )
 
 
-def _truth_path(options: Options, run_dir: Path, index: int) -> Path:
+def _truth_path(options: Options, place: Path, index: int) -> Path:
     """Beside the JSON file when there is one, else in the run directory, which goes with the run."""
     if options.json is None:
-        return run_dir / f"truth-run-{index}.npz"
+        return place / f"truth-run-{index}.npz"
     return options.json.resolve().with_name(f"{options.json.stem}-run-{index}.npz")
 
 
 def _conclude(
     options: Options,
     lab: cfg.LabConfig,
-    run_dir: Path,
+    place: Path,
     runs: list[result.Run],
     curves: list[list[float]],
     console: Console,
 ) -> int:
     outcome = result.summarise(options.seed, lab.rate, lab, runs)
     console.print(timeline.verdict(outcome))
-    truths_at = [_truth_path(options, run_dir, index) for index in range(len(runs))]
+    truths_at = [_truth_path(options, place, index) for index in range(len(runs))]
 
     def write_report(path: Path) -> None:
         from station import report
@@ -359,7 +358,7 @@ def _conclude(
     for path, write in (
         (options.json, lambda path: result.write(outcome, path)),
         (options.report, write_report),
-        (options.record, lambda path: shutil.move(run_dir / RECORD, path)),
+        (options.record, lambda path: shutil.move(place / RECORD, path)),
     ):
         if path is None:
             continue

@@ -49,7 +49,7 @@ class LabProcess:
             except queue.Empty:
                 raise LabError(f"the virtual lab did not get to '{event}' within {timeout_s:g} s") from None
             if news is None:
-                raise ended("the virtual lab", self.child.wait(), said=2)
+                raise ended("the virtual lab", self.child.wait(), said=process.REFUSED)
             if news["event"] == "error":
                 raise LabError(f"virtual lab: {news['text']}")
             if news["event"] == event:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
+REFUSED = 2
+"""Exit status of a process that has told in one line why it cannot do what it was asked."""
 _PR_SET_PDEATHSIG = 1
 _PARENT = "MIDAIR_PARENT"
 """Environment variable in which a child finds the process that started it."""
@@ -112,4 +114,4 @@ def ending(status: int) -> str:
 def refuse(text: str) -> None:
     """End with one line for the person at the terminal: wrong use, status 2."""
     print(text, file=sys.stderr, flush=True)
-    raise SystemExit(2)
+    raise SystemExit(REFUSED)

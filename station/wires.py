@@ -17,6 +17,8 @@ from station import messages
 
 LONGEST = 107 if sys.platform == "linux" else 103
 """Bytes of a Unix socket's path (sockaddr_un)."""
+LONGEST_NAME = len("guardian.events")
+"""Bytes that every run directory must have room for, so that one that is too long fails at its first wire."""
 QUEUE = 256
 """Bound of every queued socket, in messages."""
 
@@ -31,13 +33,13 @@ def endpoint(run_dir: Path, name: str) -> str:
     Raises:
         PathTooLong: the system has no room for such a path.
     """
-    path = run_dir / name
-    if len(os.fsencode(path)) > LONGEST:
+    room = LONGEST - 1 - max(len(name), LONGEST_NAME)
+    if len(os.fsencode(run_dir)) > room:
         raise PathTooLong(
-            f"{path}: a socket's path holds {LONGEST} bytes, this one has {len(os.fsencode(path))}; "
-            "set TMPDIR to a shorter directory"
+            f"{run_dir}: of {len(os.fsencode(run_dir))} bytes, where a socket's directory may have {room}; "
+            "set TMPDIR to a shorter one"
         )
-    return f"ipc://{path}"
+    return f"ipc://{run_dir / name}"
 
 
 def publisher(context: zmq.Context, run_dir: Path, name: str) -> zmq.Socket:
