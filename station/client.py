@@ -11,6 +11,9 @@ from station import messages as m
 from station import wires
 from station.clock import Clock
 
+QUEUE = 100_000
+"""Messages that wait for a client busy elsewhere: minutes of telemetry."""
+
 
 class Silence(Exception):
     """The daemon did not answer in time."""
@@ -20,11 +23,10 @@ class Client:
     """One connection to the daemon of a run directory; a context manager."""
 
     def __init__(self, run_dir: Path, clock: Clock) -> None:
+        self._address = wires.endpoint(run_dir, "api")
         self._context = zmq.Context()
         self._clock = clock
-        self._address = wires.endpoint(run_dir, "api")
-        self._telemetry = wires.subscriber(self._context, run_dir, "telemetry")
-        self._telemetry.rcvhwm = 100_000
+        self._telemetry = wires.subscriber(self._context, run_dir, "telemetry", queue=QUEUE)
 
     def __enter__(self) -> Client:
         return self

@@ -23,9 +23,9 @@ def free_ports(count):
 def until(condition, seconds=60.0):
     """Wait for something that must come; only a hang takes so long, and no test measures it."""
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.002)
-    return condition()
+    return found
 
 
 @pytest.fixture(name="until", scope="session")

@@ -61,9 +61,11 @@ def test_silence_is_an_error_that_names_the_verb_and_the_next_question_is_answer
     assert [verb.name for verb in verbs] == ["ready"], "a question given up is not asked later"
 
 
-def test_telemetry_comes_in_order_and_nothing_is_none(client, context, run_dir, until):
+def test_a_busy_client_misses_nothing_and_hears_in_order(client, context, run_dir, until):
     assert client.next(0.0) is None
-    telemetry = wires.publisher(context, run_dir, "telemetry")
+    telemetry = context.socket(zmq.PUB)
+    telemetry.sndhwm = 0  # what is tested here is the client's own queue
+    telemetry.bind(wires.endpoint(run_dir, "telemetry"))
 
     def joined():
         wires.send(telemetry, m.Event(t=0.0, name="here"))
@@ -72,9 +74,10 @@ def test_telemetry_comes_in_order_and_nothing_is_none(client, context, run_dir, 
     assert until(joined)
     while client.next(0.2) is not None:
         pass
-    for seq in range(50):
+    count = 40 * wires.QUEUE
+    for seq in range(count):
         wires.send(telemetry, m.Event(t=float(seq), seq=seq, name="tick"))
-    assert [client.next(60.0).seq for _ in range(50)] == list(range(50))
+    assert [client.next(60.0).seq for _ in range(count)] == list(range(count))
     assert client.next(0.0) is None
     telemetry.close()
 

@@ -51,7 +51,6 @@ class Ground:
         self.estimates = wires.publisher(self.context, run_dir, "estimate")
         self.orders = wires.outbox(self.context, run_dir, "guardian")
         self.events = wires.subscriber(self.context, run_dir, "guardian.events")
-        self.events.rcvhwm = 100_000
         self.news = []
         self.child = process.start("station.guardian", run_dir, stderr=subprocess.PIPE)
 
