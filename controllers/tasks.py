@@ -43,7 +43,7 @@ class Takeover:
 class Spread:
     """How initial states are drawn; plain numbers that are part of a program."""
 
-    predicted_share: float = 0.3
+    predicted_share: float = 0.26
     """Share of episodes that begin around the prediction; the rest are broad throws. Training near a prediction
     alone is worse and depends on the seed."""
     floor_std: tuple[float, float, float, float] = (0.02, 0.12, 0.1, 0.7)
@@ -70,22 +70,22 @@ class Cost:
     """
 
     height: float = 0.7078
-    climb: float = 5.319
+    climb: float = 8.843
     climb_gain: float = 1.128
     """1/m"""
-    climb_speed: float = 0.1579
+    climb_speed: float = 0.1406
     """Speed at which a far target is approached, m/s."""
     drift: float = 0.06038
-    lean: float = 2.404
+    lean: float = 2.441
     lean_most: float = 0.2831
     """Sine of the lean against a fast drift."""
-    tilt: float = 2.874
-    floor: float = 12.25
+    tilt: float = 1.19
+    floor: float = 26.73
     floor_m: float = 0.5
-    hover: float = 0.1173
-    smooth: float = 0.02225
-    spin: float = 0.00478
-    softness: float = 0.07806
+    hover: float = 0.1403
+    smooth: float = 0.05106
+    spin: float = 0.005236
+    softness: float = 0.108
     """Added inside square roots, so that their gradients stay finite at zero."""
 
 

@@ -48,7 +48,8 @@ def test_a_trained_policy_bears_what_a_real_flight_adds(trained):
         return float(tasks.caught(flown, trial.DT).astype(jnp.float32).mean())
 
     assert share(trial.NONE) > 0.97
-    assert share(trial.Flaws()) > 0.9
+    assert share(trial.Flaws()) > 0.97
+    assert share(trial.Flaws(delay_ticks=6)) > 0.9
 
 
 def test_what_falls_is_not_caught():
