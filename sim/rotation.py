@@ -95,3 +95,55 @@ def exp(v: Vec3) -> Quat:
 def turn(q: Quat, v: Vec3) -> Quat:
     """``q`` turned by the body-frame rotation vector ``v`` (rad), renormalised."""
     return normalize(multiply(q, exp(v)))
+
+
+_TINY = 1e-30  # kept under roots and divisors, so that a gradient is finite where an angle is not defined
+
+
+def sqrt(v: Any) -> Any:
+    """Square root that has a finite (zero) slope at zero and below."""
+    safe = v > _TINY
+    return jnp.where(safe, jnp.sqrt(jnp.where(safe, v, 1.0)), 0.0)
+
+
+def direction(c: Any, s: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the angle of (c, s); (1, 0) where both are zero."""
+    n = c * c + s * s
+    known = n > _TINY
+    scale = 1.0 / jnp.sqrt(jnp.where(known, n, 1.0))
+    return jnp.where(known, c * scale, 1.0), jnp.where(known, s * scale, 0.0)
+
+
+def angle(s: Any, c: Any) -> Any:
+    """atan2(s, c); zero with zero slope where both are zero."""
+    known = c * c + s * s > _TINY
+    return jnp.arctan2(jnp.where(known, s, 0.0), jnp.where(known, c, 1.0))
+
+
+def half(c: Any, s: Any) -> tuple[Any, Any]:
+    """Cosine and sine of half the angle whose cosine and sine are given, both up to one common sign."""
+    big = jnp.sqrt(0.5 + 0.5 * jnp.abs(c))
+    small = 0.5 * s / big
+    front = c >= 0.0
+    return jnp.where(front, big, small), jnp.where(front, small, big)
+
+
+def euler(q: Quat) -> Vec3:
+    """Roll, pitch, yaw (rad) about the fixed axes x, y, z in this order."""
+    R = matrix(q)
+    return (
+        angle(R[7], R[8]),
+        angle(-R[6], sqrt(R[7] * R[7] + R[8] * R[8])),
+        angle(R[3], R[0]),
+    )
+
+
+def from_euler(rpy: Vec3) -> Quat:
+    """Quaternion of roll, pitch, yaw (rad): yaw after pitch after roll."""
+    (cr, sr), (cp, sp), (cy, sy) = ((jnp.cos(0.5 * a), jnp.sin(0.5 * a)) for a in rpy)
+    return (
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+        cr * cp * cy + sr * sp * sy,
+    )

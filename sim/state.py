@@ -1,10 +1,13 @@
 """The state of drones, their parameters, and the flat components that a step works on. Holds no physics.
 
-`State` and `Params` are frozen pytrees of arrays with the batch in front, as people write them. A step works on
-*components* instead: a flat tuple of 17 arrays that broadcast against each other, so that one drone (scalars) and a
-batch (arrays with the batch last) run the same code at full speed. Their order is
+`State`, `Params` and `RpyParams` are frozen pytrees of arrays with the batch in front, as people write them. A step
+works on *components* instead: a flat tuple of 17 arrays that broadcast against each other, so that one drone (scalars)
+and a batch (arrays with the batch last) run the same code at full speed. Their order is
 
     pos 3, quat 4 (xyzw), vel 3, ang_vel 3, rotor_rpm 4
+
+The models of the so_rpy family have no rotors; the four last components then hold the collective thrust in N, of which
+the first enters the dynamics.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from sim.errors import ShapeError
+from sim.gains import Gains
 
 Components = tuple[Any, ...]
 """17 arrays that broadcast against each other, in the order of this module's docstring."""
@@ -39,7 +43,19 @@ class State:
     ang_vel: jax.Array  # (..., 3)
     """Body frame, rad/s."""
     rotor_rpm: jax.Array  # (..., 4)
-    """Rotor speeds, rev/min."""
+    """Rotor speeds, rev/min; collective thrust, N, in the so_rpy family."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rotors:
+    """What rotors of one drone may have each for itself; replaces the fields of the same name of `Params`."""
+
+    arm_length: jax.Array  # (..., 4)
+    prop_inertia: jax.Array  # (..., 4)
+    rpm2thrust: jax.Array  # (..., 4, 3)
+    rpm2torque: jax.Array  # (..., 4, 3)
+    rotor_coef: jax.Array  # (..., 4, 4)
 
 
 @jax.tree_util.register_dataclass
@@ -75,6 +91,45 @@ class Params:
     """m/s^2, along world -z."""
     effects: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the stages of `sim.effects`, by stage name."""
+    rotors: Rotors | None = None
+    """Rotors that differ from each other; None: all four have the values above."""
+    onboard: Gains | None = None
+    """Gains of the onboard cascade; control above rotor level needs them."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RpyParams:
+    """Parameters of the fitted attitude models (so_rpy family); every leaf may carry batch axes in front."""
+
+    mass: jax.Array  # (...)
+    """kg"""
+    inertia: jax.Array  # (..., 3, 3)
+    """Turns torques from outside into accelerations; the fitted part does without it. kg m^2."""
+    acc_coef: jax.Array  # (...)
+    """Offset of the collective thrust, N."""
+    cmd_f_coef: jax.Array  # (...)
+    """Collective thrust in N per N commanded."""
+    rpy_coef: jax.Array  # (..., 3)
+    """Angular acceleration of roll, pitch, yaw by the angle, 1/s^2."""
+    rpy_rates_coef: jax.Array  # (..., 3)
+    """By the rate of the angle, 1/s."""
+    cmd_rpy_coef: jax.Array  # (..., 3)
+    """By the commanded angle, 1/s^2."""
+    thrust_min: jax.Array  # (...)
+    """Least thrust of a rotor, N."""
+    thrust_max: jax.Array  # (...)
+    """Greatest thrust of a rotor, N."""
+    thrust_dyn_coef: jax.Array | None = None  # (...)
+    """Rate at which thrust follows its command, 1/s; None in so_rpy, where it follows at once."""
+    drag: jax.Array | None = None  # (..., 3, 3)
+    """As in `Params`; None in so_rpy and so_rpy_rotor."""
+    gravity: jax.Array | float = 9.81  # (...)
+    """m/s^2, along world -z."""
+    effects: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the stages of `sim.effects`, by stage name."""
+    onboard: Gains | None = None
+    """Gains of the onboard cascade; state control needs them."""
 
 
 def resting(pos: Any = (0.0, 0.0, 0.0), *, rotor_rpm: Any = 0.0, dtype: Any = None) -> State:

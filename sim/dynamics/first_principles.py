@@ -15,7 +15,7 @@ import numpy as np
 
 from sim import rotation
 from sim.errors import ConfigError
-from sim.state import ANG_VEL, QUAT, ROTOR, VEL, Components, Params
+from sim.state import ANG_VEL, QUAT, ROTOR, VEL, Components, Params, RpyParams
 
 RPM2RAD_S = 2.0 * math.pi / 60.0
 ZERO3 = (0.0, 0.0, 0.0)
@@ -24,7 +24,8 @@ ZERO3 = (0.0, 0.0, 0.0)
 class Coefficients(NamedTuple):
     """`Params` as components, with what depends on parameters alone worked out once.
 
-    An entry that is the Python literal 0.0 is a structural zero: its products are left out of the code.
+    An entry that is the Python literal 0.0 is a structural zero: its products are left out of the code. Entries of
+    rotors are the same for all, or four of them (a tuple) where `Params.rotors` tells them apart.
     """
 
     mass_inv: Any
@@ -41,17 +42,25 @@ class Coefficients(NamedTuple):
     rot_damping: Any
 
 
-def is_diagonal(params: Params) -> bool:
+def is_diagonal(params: Params | RpyParams) -> bool:
     """Whether inertia and drag are diagonal as far as can be seen: False for traced values."""
-    return all(not isinstance(m, jax.core.Tracer) and _diagonal(np.asarray(m)) for m in (params.inertia, params.drag))
+    given = (m for m in (params.inertia, params.drag) if m is not None)
+    return all(not isinstance(m, jax.core.Tracer) and _diagonal(np.asarray(m)) for m in given)
 
 
-def refuse_off_diagonal(params: Params) -> None:
-    """Raise ConfigError where inertia or drag are known not to be diagonal."""
-    for name in ("inertia", "drag"):
+def sees_diagonal(params: Params | RpyParams, diagonal: bool | None) -> bool:
+    """``diagonal``, or where it is None what `is_diagonal` finds.
+
+    Raises:
+        ConfigError: it was asked for, and inertia or drag are known not to be diagonal.
+    """
+    if diagonal is None:
+        return is_diagonal(params)
+    for name in ("inertia", "drag") if diagonal else ():
         m = getattr(params, name)
-        if not isinstance(m, jax.core.Tracer) and not _diagonal(np.asarray(m)):
+        if m is not None and not isinstance(m, jax.core.Tracer) and not _diagonal(np.asarray(m)):
             raise ConfigError(f"params.{name} has off-diagonal entries, but diagonal=True; build without it")
+    return diagonal
 
 
 def _diagonal(m: np.ndarray) -> bool:
@@ -69,46 +78,53 @@ def coefficients(params: Params, *, diagonal: bool | None = None) -> Coefficient
     Raises:
         ConfigError: ``diagonal`` was asked for and the known values are not.
     """
-    if diagonal is None:
-        diagonal = is_diagonal(params)
-    elif diagonal:
-        refuse_off_diagonal(params)
-    J, C = params.inertia, params.drag
-    if diagonal:
-        inertia = _diagonal_rows(J)
-        inverse = tuple(tuple(1.0 / J[..., i, i] if i == j else 0.0 for j in range(3)) for i in range(3))
-        drag = _diagonal_rows(C)
-    else:
-        inertia, drag = _rows(J, 3), _rows(C, 3)
-        inverse = _inverse(inertia)
+    diagonal = sees_diagonal(params, diagonal)
+    inertia = rows(params.inertia, diagonal)
+    inertia_inv, drag = inverse(params.inertia, diagonal), rows(params.drag, diagonal)
+    each = params if params.rotors is None else params.rotors
     return Coefficients(
         mass_inv=1.0 / params.mass,
         gravity=params.gravity,
-        arm_length=params.arm_length,
-        prop_momentum=params.prop_inertia * RPM2RAD_S,
-        thrust=tuple(params.rpm2thrust[..., i] for i in range(3)),
-        torque=tuple(params.rpm2torque[..., i] for i in range(3)),
-        rotor=tuple(params.rotor_coef[..., i] for i in range(4)),
-        mixing=_rows(params.mixing, 4),
+        arm_length=_entries(each.arm_length, 4, params.rotors is not None),
+        prop_momentum=_entries(each.prop_inertia * RPM2RAD_S, 4, params.rotors is not None),
+        thrust=_curves(each.rpm2thrust, 3, params.rotors is not None),
+        torque=_curves(each.rpm2torque, 3, params.rotors is not None),
+        rotor=_curves(each.rotor_coef, 4, params.rotors is not None),
+        mixing=tuple(tuple(params.mixing[..., i, j] for j in range(4)) for i in range(3)),
         inertia=inertia,
-        inertia_inv=inverse,
+        inertia_inv=inertia_inv,
         drag=drag,
         rot_damping=params.rot_damping,
     )
 
 
-def _rows(m: Any, n: int) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(m[..., i, j] for j in range(n)) for i in range(3))
+def _entries(v: Any, n: int, split: bool) -> Any:
+    return tuple(v[..., i] for i in range(n)) if split else v
 
 
-def _diagonal_rows(m: Any) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(m[..., i, i] if i == j else 0.0 for j in range(3)) for i in range(3))
+def _curves(v: Any, n: int, split: bool) -> tuple[Any, ...]:
+    if split:
+        return tuple(tuple(v[..., rotor, i] for i in range(n)) for rotor in range(4))
+    return tuple(v[..., i] for i in range(n))
 
 
-def _inverse(m: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-    # Adjugate over determinant: no linear-algebra call, so it differentiates and compiles to plain arithmetic.
-    columns = (rotation.cross(m[1], m[2]), rotation.cross(m[2], m[0]), rotation.cross(m[0], m[1]))
-    scale = 1.0 / (m[0][0] * columns[0][0] + m[0][1] * columns[0][1] + m[0][2] * columns[0][2])
+def _each(entry: Any) -> tuple[Any, ...]:
+    # Curves are tuples already: those of four rotors are tuples of tuples.
+    return entry if isinstance(entry, tuple) and len(entry) == 4 and isinstance(entry[0], tuple) else (entry,) * 4
+
+
+def rows(m: Any, diagonal: bool) -> tuple[tuple[Any, ...], ...]:
+    """Entries of matrices (..., 3, 3); structural zeros off the diagonal where it is known to be all there is."""
+    return tuple(tuple(0.0 if diagonal and i != j else m[..., i, j] for j in range(3)) for i in range(3))
+
+
+def inverse(m: Any, diagonal: bool) -> tuple[tuple[Any, ...], ...]:
+    """Entries of the inverse of (..., 3, 3): adjugate over determinant, plain arithmetic that differentiates."""
+    if diagonal:
+        return tuple(tuple(1.0 / m[..., i, i] if i == j else 0.0 for j in range(3)) for i in range(3))
+    a, b, c = rows(m, diagonal)
+    columns = (rotation.cross(b, c), rotation.cross(c, a), rotation.cross(a, b))
+    scale = 1.0 / (a[0] * columns[0][0] + a[1] * columns[0][1] + a[2] * columns[0][2])
     return tuple(tuple(columns[j][i] * scale for j in range(3)) for i in range(3))
 
 
@@ -117,8 +133,20 @@ def _dot(row: tuple[Any, ...], v: tuple[Any, ...]) -> Any:
     return sum(terms[1:], terms[0]) if terms else 0.0
 
 
-def _apply(m: tuple[tuple[Any, ...], ...], v: tuple[Any, ...]) -> tuple[Any, ...]:
+def apply(m: tuple[tuple[Any, ...], ...], v: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Product of matrix and vector; terms with structural zeros are left out."""
     return tuple(_dot(row, v) for row in m)
+
+
+def _rotors(entry: Any) -> tuple[Any, ...]:
+    return entry if isinstance(entry, tuple) else (entry,) * 4
+
+
+def _weighed(weight: Any, row: tuple[Any, ...], v: tuple[Any, ...]) -> Any:
+    # A weight common to all rotors is applied once.
+    if isinstance(weight, tuple):
+        return _dot(row, tuple(w * a for w, a in zip(weight, v, strict=True)))
+    return weight * _dot(row, v)
 
 
 def _polynomial(c: tuple[Any, ...], x: Any) -> Any:
@@ -156,21 +184,23 @@ def derivative(
     c = params if isinstance(params, Coefficients) else coefficients(params)
     vel, omega, rpm = x[VEL], x[ANG_VEL], x[ROTOR]
     R = rotation.matrix(x[QUAT])
-    rpm_dot = tuple(rotor_acceleration(c.rotor, n, n_cmd) for n, n_cmd in zip(rpm, rotor_rpm_cmd, strict=True))
-    thrust = tuple(_polynomial(c.thrust, n) for n in rpm)
-    # Yaw: aerodynamic counter torque of each rotor and the reaction to its acceleration.
-    counter = tuple(_polynomial(c.torque, n) + c.prop_momentum * a for n, a in zip(rpm, rpm_dot, strict=True))
-    # Gyroscopic: J_p (w x e_z) times the signed sum of rotor speeds.
-    spin = c.prop_momentum * _dot(c.mixing[2], rpm)
-    momentum = _apply(c.inertia, omega)
-    gyro = rotation.cross(omega, momentum)
+    rpm_dot = tuple(
+        rotor_acceleration(k, n, n_cmd) for k, n, n_cmd in zip(_each(c.rotor), rpm, rotor_rpm_cmd, strict=True)
+    )
+    thrust = tuple(_polynomial(k, n) for k, n in zip(_each(c.thrust), rpm, strict=True))
+    # Yaw: aerodynamic counter torque of each rotor and the reaction to its acceleration. Gyroscopic: J_p (w x e_z)
+    # times the signed sum of rotor speeds.
+    curves, weights = _each(c.torque), _rotors(c.prop_momentum)
+    counter = tuple(_polynomial(k, n) + m * a for k, n, m, a in zip(curves, rpm, weights, rpm_dot, strict=True))
+    spin = _weighed(c.prop_momentum, c.mixing[2], rpm)
+    gyro = rotation.cross(omega, apply(c.inertia, omega))
     total = (
-        c.arm_length * _dot(c.mixing[0], thrust) + spin * omega[1] - gyro[0] + torque[0],
-        c.arm_length * _dot(c.mixing[1], thrust) - spin * omega[0] - gyro[1] + torque[1],
+        _weighed(c.arm_length, c.mixing[0], thrust) + spin * omega[1] - gyro[0] + torque[0],
+        _weighed(c.arm_length, c.mixing[1], thrust) - spin * omega[0] - gyro[1] + torque[1],
         _dot(c.mixing[2], counter) - gyro[2] + torque[2],
     )
-    ang_acc = tuple(a - c.rot_damping * w for a, w in zip(_apply(c.inertia_inv, total), omega, strict=True))
-    drag = _apply(c.drag, rotation.rotate_back(R, vel))
+    ang_acc = tuple(a - c.rot_damping * w for a, w in zip(apply(c.inertia_inv, total), omega, strict=True))
+    drag = apply(c.drag, rotation.rotate_back(R, vel))
     push = rotation.rotate(R, (drag[0], drag[1], drag[2] + (thrust[0] + thrust[1] + thrust[2] + thrust[3])))
     acc = (
         c.mass_inv * (push[0] + force[0]),

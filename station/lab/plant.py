@@ -83,7 +83,7 @@ class Plant:
         self.nominal = replace(self.nominal, rot_damping=np.asarray(0.0, np.asarray(self.nominal.mass).dtype))
         unravel = ravel_pytree(self.nominal)[1]
         self._packed = flat = _pack(self.nominal)
-        step = pipeline.build_step(integrator="rk4", dt=DT, diagonal=True)
+        step = pipeline.build_step(integrator="rkmk4", dt=DT, diagonal=True)
 
         def advance(packed: jax.Array, z: jax.Array) -> jax.Array:
             return _advance(step, unravel(packed), z, start_delay_s)

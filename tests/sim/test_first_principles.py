@@ -14,7 +14,7 @@ from sim.errors import ConfigError
 from sim.state import State, components, resting
 
 FULL_INERTIA = np.array([[2.5e-5, 3e-6, -2e-6], [3e-6, 2.8e-5, 1e-6], [-2e-6, 1e-6, 4.9e-5]])
-RK4 = pipeline.build_step(integrator="rk4", dt=1e-3)
+RK4 = pipeline.build_step(integrator="rkmk4", dt=1e-3)
 
 
 def world(states, vectors):

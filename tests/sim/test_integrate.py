@@ -27,10 +27,10 @@ def end(integrator, steps, duration=0.128):
 
 
 @pytest.mark.parametrize(
-    ("integrator", "order", "steps"), [("euler", 1, 128), ("symplectic_euler", 1, 128), ("rk4", 4, 16)]
+    ("integrator", "order", "steps"), [("euler", 1, 128), ("symplectic_euler", 1, 128), ("rk4", 2, 64), ("rkmk4", 4, 16)]
 )
 def test_error_falls_with_the_order(float64, integrator, order, steps):
-    exact = end("rk4", 2048)
+    exact = end("rkmk4", 2048)
     coarse, fine = (np.abs(end(integrator, n) - exact).max() for n in (steps, 2 * steps))
     assert np.log2(coarse / fine) == pytest.approx(order, abs=0.3)
 

@@ -58,7 +58,7 @@ def test_components_round_trip():
     ("wrong", "text"),
     [
         ({"dynamics": "magic"}, "unknown dynamics 'magic'; known are first_principles"),
-        ({"integrator": "leapfrog"}, "unknown integrator 'leapfrog'; known are euler, symplectic_euler, rk4"),
+        ({"integrator": "leapfrog"}, "unknown integrator 'leapfrog'; known are euler, symplectic_euler, rk4, rkmk4"),
         ({"dt": 0.0}, "dt is 0.0 s"),
         ({"dt": float("nan")}, "dt is nan s"),
         ({"stages": (effects.floor, effects.floor)}, "stages has 'floor' twice"),
@@ -72,7 +72,7 @@ def test_wrong_builds_are_refused(wrong, text):
 
 def test_wrong_shapes_are_refused():
     step = pipeline.build_step()
-    with pytest.raises(ShapeError, match=r"rotor commands have shape \(3,\)"):
+    with pytest.raises(ShapeError, match=r"rotor_vel commands have shape \(3,\)"):
         step(PARAMS, resting(), jnp.zeros(3))
     with pytest.raises(ShapeError, match=r"commands have shape \(7, 2, 4\)"):
         pipeline.rollout(step, PARAMS, resting(jnp.zeros((3, 3))), jnp.zeros((7, 2, 4)))

@@ -78,7 +78,7 @@ def test_both_layouts_of_a_rollout_agree(float64, monkeypatch):
     args = (drones.load("cf21B_500"), first_state(data), jnp.asarray(data["cmd"][:4]))
     stacked = pipeline.rollout(pipeline.build_step(), *args)
     monkeypatch.setattr(pipeline, "STACK_BELOW", 0)
-    pipeline._rollout.clear_cache()  # noqa: SLF001
+    pipeline._fly.clear_cache()  # noqa: SLF001
     split = pipeline.rollout(pipeline.build_step(), *args)
     np.testing.assert_allclose(stacked.quat, split.quat, atol=1e-14)
     np.testing.assert_allclose(stacked.ang_vel, split.ang_vel, atol=1e-12)
