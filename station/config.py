@@ -126,8 +126,8 @@ class Train(Section):
     """Steps of one rollout: 90 ms of flight between two updates."""
     episode: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
     """Windows from a start to the next."""
-    learning_rate: Positive = 0.0285
-    predicted_share: Share = 0.34
+    learning_rate: Positive = 0.04
+    predicted_share: Share = 0.26
     """Share of the initial states drawn around the prediction; the rest are broad throws."""
     good_success: Share = 0.9
     """A network that recovers fewer of its validation throws is trained again, from other weights, if there is time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,6 @@ from station import programs
 
 TOLERANCE = 0.02
 """Of the canned outputs: the drone's float32 and ours differ in rounding, a transposed layer by tenths."""
-RESULT = bptt.Outcome(*(0.0 for _ in dataclasses.fields(bptt.Outcome)))
-"""The structure of what the program returns."""
 
 
 def recipe(train: cfg.Train) -> bptt.Recipe:
@@ -46,7 +43,7 @@ class Trainer:
         rest = np.array([0, 0, 1.5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0])
         example = bptt.arguments(0, rest, np.eye(12) * 1e-4, drone, self.target_m)
         self.program = programs.ready(
-            cache, "throw", bptt.build(self.recipe), example, RESULT, self.recipe, bptt.COMPILER_OPTIONS, say
+            cache, "throw", bptt.build(self.recipe), example, bptt.RESULT, self.recipe, bptt.COMPILER_OPTIONS, say
         )
         jax.block_until_ready(self.program(*example))
         self.compilations = compiled.Compilations()

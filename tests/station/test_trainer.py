@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from controllers import bptt
 from station import config as cfg
 from station import messages as m
 from station import process, trainer
@@ -133,3 +134,10 @@ def test_same_seed_same_bytes(trained):
 def test_a_prediction_that_is_none_is_refused(trained, bad):
     with pytest.raises(ValueError, match=r"."):
         trained[0].train(request(**bad))
+
+
+def test_the_shipped_configuration_trains_by_the_tuned_recipe():
+    """The figures stand in the configuration, for users to change, and in the recipe, where they were found."""
+    shipped = cfg.load(process.ROOT / "configs" / "sim_throw.yaml", cfg.StationConfig).train
+    assert shipped == cfg.Train()
+    assert trainer.recipe(shipped) == bptt.Recipe()
