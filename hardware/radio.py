@@ -11,6 +11,7 @@ a zero-thrust setpoint, which would drop a flying drone, so that one is not sent
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import queue
@@ -374,3 +375,19 @@ def _private(directory: Path) -> None:
         raise LinkError(f"cache directory {directory}: {error.strerror or error}; choose one you can write") from None
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LinkError(f"cache directory {directory} can be written by others: chmod 700 it or choose another")
+    for path in directory.glob("*.json"):
+        with contextlib.suppress(OSError):
+            if not _is_table(path.read_bytes()):
+                path.unlink()
+
+
+def _is_table(text: bytes) -> bool:
+    """Groups of named elements: of another file cflib's thread would die without a word."""
+    try:
+        groups = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(groups, dict) or not all(isinstance(group, dict) for group in groups.values()):
+        return False
+    elements = [element for group in groups.values() for element in group.values()]
+    return all(isinstance(element, dict) and "__class__" in element for element in elements)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -78,7 +79,17 @@ def bench_sim(
 
 def main() -> None:
     """Entry point: ``python -m station.cli``."""
+    hold_streams()
     app(prog_name="./midair")
+
+
+def hold_streams() -> None:
+    """Put /dev/null in the place of standard streams that are closed, or a socket would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
 
 
 if __name__ == "__main__":

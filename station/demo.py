@@ -8,6 +8,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,11 @@ def fly(options: Options) -> int:
                 return _session(options, station, lab, place, console)
     except experiment.Refused:
         return 2
-    except (cfg.ConfigError, wires.PathTooLong, LabError, Silence, OSError) as error:
+    except OSError as error:  # of the run directory or the terminal: all other files name themselves
+        where = error.filename or f"standard output or a file in {tempfile.gettempdir()}"
+        errors.print(f"midair: {where}: {error.strerror or error}; make room there", markup=False, soft_wrap=True)
+        return 2
+    except (cfg.ConfigError, wires.PathTooLong, LabError, Silence) as error:
         errors.print(Text("midair:", style="red"), Text(str(error)), soft_wrap=True)
         return 2
     except KeyboardInterrupt:

@@ -114,10 +114,14 @@ def load(library: Path = LIBRARY) -> ctypes.CDLL:
 
     Raises:
         FileNotFoundError: it has not been built.
+        OSError: it is no library of this machine.
     """
     if not library.exists():
         raise FileNotFoundError(f"{library} is missing; build it with firmware_patches/build.sh (needs a C compiler)")
-    lib = ctypes.CDLL(str(library))
+    try:
+        lib = ctypes.CDLL(str(library))
+    except OSError as error:
+        raise OSError(f"{error}; remove it and build it anew with firmware_patches/build.sh") from None
     handle, number = ctypes.c_void_p, ctypes.c_float
     lib.onboard_size.restype = lib.onboard_snapshot_size.restype = ctypes.c_uint32
     lib.onboard_init.argtypes = [handle, ctypes.c_void_p]

@@ -300,7 +300,7 @@ def _on_tick(mission: Mission, message: None, now: float) -> Step:
             f"no tracked pose of body '{mission.drone.body}' within {SETTLE_S:.0f} s; check the source's body names",
         )
     if mission.phase is Phase.OPEN and age > mission.throw.window_s:
-        return abort(mission, now, f"no release within {mission.throw.window_s:.0f} s")
+        return abort(mission, now, f"no release within {mission.throw.window_s:g} s")
     if mission.phase is Phase.SPECULATED and age > SPECULATE_S:
         return abort(mission, now, "a speculated throw was neither confirmed nor called off; is ingest alive?")
     if mission.phase is Phase.CONFIRMED and age > FREE_FALL_S:

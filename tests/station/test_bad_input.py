@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from firmware_patches.host import onboard
+from hardware.errors import LinkError
+from hardware.radio import CrazyflieLink
 from station import cli, demo, process, run_dir
+from station import config as cfg
+from station.clock import Clock
 
 DEFAULTS = demo.Options(
     runs=1,
@@ -216,3 +221,46 @@ def test_a_port_in_use_is_said_once(tmp_path, free_ports, key):
         done = command("--lab", str(lab), TMPDIR=tempfile.gettempdir())
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and str(ports[key]) in done.stderr and key in done.stderr
+
+
+def test_closed_standard_streams_are_no_sockets():
+    code = "import os; from station import cli; cli.hold_streams(); print(os.open(os.devnull, 0), file=open(2, 'w'))"
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, code],
+        cwd=process.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert int(done.stderr) > 2
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (b'{"pm": {"vbat": {"__class__": "LogTocElement", "ident": 1}}}', True),
+        (b"{}", True),
+        (b"[1, 2]", False),
+        (b'{"pm": 3}', False),
+        (b'{"pm": {"vbat": 3}}', False),
+        (b'{"cut', False),
+        (b"\xff\xfe", False),
+    ],
+)
+def test_cached_tables_that_are_none_are_dropped(tmp_path, text, kept):
+    """Else the link would fail for ever, with nothing wrong on the air."""
+    cache = tmp_path / "toc"
+    cache.mkdir(mode=0o700)
+    (cache / "00C0FFEE.json").write_bytes(text)
+    with pytest.raises(LinkError, match="does not answer"):
+        CrazyflieLink.open(
+            "radio://0/80/2M/E7E7E7E701", cache, clock=Clock(), dongles=(cfg.Dongle(air_port=9),), timeout_s=0.2
+        )
+    assert (cache / "00C0FFEE.json").exists() == kept
+
+
+def test_an_onboard_library_that_is_none_is_named_with_its_cure(tmp_path):
+    (tmp_path / "libonboard.so").write_bytes(b"nonsense")
+    with pytest.raises(OSError, match=r"libonboard\.so.*build it anew"):
+        onboard.load(tmp_path / "libonboard.so")
