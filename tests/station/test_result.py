@@ -107,7 +107,7 @@ def test_a_run_is_assembled_from_the_truth_and_from_what_was_heard() -> None:
 def test_what_never_happened_is_null() -> None:
     silent = heard(events={"speculated": 100.07}, image=None, upload=None, outcome="no image in time")
     run = result.assemble(7, "t.npz", truth(), DROPPED, 100.0, silent, None)
-    assert not run.caught and not run.budgets_ok and run.reason == DROPPED.reason
+    assert not run.caught and not run.budgets_ok and run.reason == f"{DROPPED.reason} (no image in time)"
     assert run.events_s == Events(release=0.0, speculated=run.events_s.speculated)
     assert run.train == result.Train() and run.upload == result.Upload()
     assert run.prediction_error == result.PredictionError()
