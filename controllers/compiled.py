@@ -6,16 +6,18 @@ before arming does not compile in flight; `Compilations` proves it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.monitoring
 import jaxlib.version
 from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
 
 COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 """Recorded by JAX for each program that it compiles or takes from its persistent cache."""
@@ -66,8 +68,23 @@ def build(function: Callable[..., Any], arguments: tuple, options: dict[str, Any
         return tuple(jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves))))
 
     # Flat tuples in and out: trees of our own types would not go through pickle.
-    program = jax.jit(flat, compiler_options=options).lower(*jax.tree.leaves(arguments)).compile()
+    lowered = jax.jit(flat, compiler_options=options).lower(*jax.tree.leaves(arguments))
+    with _compiled_here():
+        program = lowered.compile()
     return zlib.compress(pickle.dumps(serialize_executable.serialize(program)), 1)
+
+
+@contextlib.contextmanager
+def _compiled_here() -> Iterator[None]:
+    """Keep JAX's persistent cache out of it: a program that came from there lacks its code when it is stored again."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
 
 
 def load(image: bytes, result: Any) -> Callable[..., Any]:
