@@ -27,7 +27,8 @@ def end(integrator, steps, duration=0.128):
 
 
 @pytest.mark.parametrize(
-    ("integrator", "order", "steps"), [("euler", 1, 128), ("symplectic_euler", 1, 128), ("rk4", 2, 64), ("rkmk4", 4, 16)]
+    ("integrator", "order", "steps"),
+    [("euler", 1, 128), ("symplectic_euler", 1, 128), ("rk4", 2, 64), ("rkmk4", 4, 16)],
 )
 def test_error_falls_with_the_order(float64, integrator, order, steps):
     exact = end("rkmk4", 2048)
