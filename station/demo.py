@@ -183,8 +183,8 @@ def _interruptible() -> Iterator[None]:
 
 def _undisturbed() -> None:
     """From here on the end comes by itself, in bounded time: a drone that flies is landed, never dropped."""
-    for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
+    for number in STOPS:  # not SIG_IGN: children would inherit it, and Python complains of signals already on their way
+        signal.signal(number, lambda _number, _frame: None)
 
 
 def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, place: Path, console: Console) -> int:

@@ -264,3 +264,20 @@ def test_an_onboard_library_that_is_none_is_named_with_its_cure(tmp_path):
     (tmp_path / "libonboard.so").write_bytes(b"nonsense")
     with pytest.raises(OSError, match=r"libonboard\.so.*build it anew"):
         onboard.load(tmp_path / "libonboard.so")
+
+
+def test_an_end_that_has_begun_is_not_disturbed_and_children_can_still_be_ended():
+    code = (
+        "import os, subprocess; from station import demo\n"
+        "with demo._interruptible():\n"
+        "    demo._undisturbed()\n"
+        "    for number in demo.STOPS:\n"
+        "        os.kill(os.getpid(), number)\n"
+        "        child = subprocess.Popen(['sleep', '20'])\n"
+        "        child.send_signal(number)\n"
+        "        print(child.wait() == -number)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=process.ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["True"] * len(demo.STOPS), "")
