@@ -65,6 +65,7 @@ def test_a_simulator_that_does_not_start_is_named_with_its_last_words() -> None:
 
 
 @needs_peer
+@pytest.mark.slow
 def test_the_peers_process_answers_errs_and_goes_on() -> None:
     worker = sim.start(peer.python(process.ROOT), "peer")
     try:
