@@ -89,17 +89,16 @@ def plan(
     return Plan(dynamics, control, integrator, freq, rates, thrusts, bounds)
 
 
-def _commanded() -> Stage:
-    # A stage whose memory is the command that it sees.
-    return Stage(
-        layout.RECORD,
-        "command",
-        lambda params, x, u, memory: u,
-        start=lambda params, batch, dtype, key: tuple(jnp.zeros(batch, dtype) for _ in range(4)),
-        advance=lambda params, memory, x, u, dt: tuple(
-            jnp.broadcast_to(v, m.shape) for v, m in zip(u, memory, strict=True)
-        ),
-    )
+def _none_yet(params: Any, batch: tuple[int, ...], dtype: Any, key: jax.Array) -> Any:
+    return tuple(jnp.zeros(batch, dtype) for _ in range(4))
+
+
+def _now(params: Any, memory: Any, x: Any, command: Any, dt: float) -> Any:
+    return tuple(jnp.broadcast_to(v, m.shape) for v, m in zip(command, memory, strict=True))
+
+
+COMMANDED = Stage(layout.RECORD, "command", lambda params, x, u, memory: u, start=_none_yet, advance=_now)
+"""A stage whose memory is the command that it sees."""
 
 
 def added(pipeline: Mapping[str, Any]) -> tuple[Stage, ...]:
@@ -134,16 +133,14 @@ def assemble(plan: Plan, pipeline: Mapping[str, Any]) -> tuple[Callable[[SimData
                 data = part(data, diagonal)
             return data, None
 
-        data = once(data, None)[0] if n == 1 else jax.lax.scan(once, data, length=n)[0]
-        finite = layout.whole(layout.shown(data), data)
-        return data.replace(core=data.core.replace(finite=finite))
+        return once(data, None)[0] if n == 1 else jax.lax.scan(once, data, length=n)[0]
 
     return move, False
 
 
 def _turns(plan: Plan, control: str, stages: tuple[Stage, ...], clip: bool, floor: bool, record: bool = True) -> Turns:
     record = record and control != "rotor_vel"
-    all_stages = (*((_commanded(),) if record else ()), *stages, *((effects.floor,) if floor else ()))
+    all_stages = (*((COMMANDED,) if record else ()), *stages, *((effects.floor,) if floor else ()))
     couples = any(stage.couples for stage in stages)
     return Turns(plan.step(control, all_stages, every=not record), plan.thrusts, plan.bounds if clip else None, couples)
 

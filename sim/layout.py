@@ -169,16 +169,6 @@ def state(data: SimData, batch: tuple[int, ...]) -> Components:
     return tuple(c for a in (s.pos, s.quat, s.vel, s.ang_vel, s.rotor_vel) for c in split(a, batch))
 
 
-def shown(data: SimData) -> Components:
-    """All numbers of states and of what controllers remember, as components (N, M)."""
-    c, batch = data.controls, batch_of(data, True)
-    kept = [getattr(level, name, None) for level in (c.state, c.attitude, c.body_rate) if level for name in _KEPT]
-    return (*state(data, batch), *(v for array in kept if array is not None for v in split(array, batch)))
-
-
-_KEPT = ("pos_err_i", "r_int_error", "prev_ang_vel")
-
-
 def command(data: SimData, level: str, batch: tuple[int, ...]) -> Components:
     """The components of the staged command of ``level``."""
     c = data.controls
@@ -240,22 +230,14 @@ def moved(step: Step, data: SimData, params: Any, x: Components, kept: Memory, c
     named = {"pos": POS, "quat": QUAT, "vel": VEL, "ang_vel": ANG_VEL, "rotor_vel": ROTOR}
     states = s.replace(**{name: joined(x[part], getattr(s, name)) for name, part in named.items()})
     steps = data.core.steps + count
-    # A command that is not a number may show in the memory of the controllers first.
-    finite = whole((*x, *jax.tree.leaves(kept.onboard)), data)
     shown = {
         name: jax.tree.map(lambda new, old: new.reshape(old.shape), own, data.memory[name])
         for name, own in kept.effects.items()
         if name != RECORD
     }
     controls = told(step.cascade, data, params, kept, steps)
-    core = data.core.replace(steps=steps, finite=finite)
+    core = data.core.replace(steps=steps)
     return data.replace(states=states, controls=controls, core=core, memory=shown)
-
-
-def whole(parts: Any, data: SimData) -> jax.Array:
-    """Whether every number of a world is finite, (N, 1)."""
-    shape = (data.core.n_worlds, data.core.n_drones)
-    return jnp.isfinite(sum(v * 0.0 for v in parts)).reshape(shape).all(axis=1, keepdims=True)
 
 
 def told(cascade: Cascade, data: SimData, params: Any, kept: Memory, steps: jax.Array) -> SimControls:
@@ -265,9 +247,13 @@ def told(cascade: Cascade, data: SimData, params: Any, kept: Memory, steps: jax.
     if told is None:
         return c
 
+    ticks = {n: (steps - 1) // n * n for _, n in cascade.periods}
+
     def ticked(level: str, control: Any) -> dict[str, Any]:
-        """Its last tick, and the command that it took if it ticked since."""
-        last = (steps - 1) // cascade.period(level) * cascade.period(level)
+        """Its last tick."""
+        last = ticks[cascade.period(level)]
+        if cascade.period(level) == 1:
+            return {"steps": last}
         return {"steps": jnp.where(last >= before, last, control.steps).astype(control.steps.dtype)}
 
     def taken(level: str, control: Any, staged: jax.Array, old: jax.Array) -> jax.Array:

@@ -8,7 +8,6 @@ what was read before a step stays what it was. Functions of data alone are in `s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from sim.data import SimData
 from sim.effects import Stage
 from sim.errors import ConfigError, ShapeError
 from sim.modes import Control, Drone, Dynamics, Integrator, choose
+from sim.program import Program
 from sim.stages import Pipeline
 
 
@@ -95,6 +95,7 @@ class Sim:
         self._loaded = start.load(self.drone, self.dynamics, self.control, dtype)
         self._plan = assembly.plan(self._loaded, self.dynamics, self.control, self.integrator, freq, self._rates)
         self._screened = screen.Screen()
+        self._tree, self._program, self._whole = None, None, None
         self.build_data(jax.random.key(rng_key) if isinstance(rng_key, int) else rng_key)
         self.build_default_data()
         self.step_pipeline = Pipeline((stage.name, stage) for stage in self._plan.stages)
@@ -105,12 +106,26 @@ class Sim:
     @property
     def data(self) -> SimData:
         """Everything a step reads and writes. Assigning it refuses unphysical parameters (ConfigError)."""
-        return self._data
+        if self._whole is None:
+            self._whole = jax.tree.unflatten(self._tree, self._leaves)
+        return self._whole
 
     @data.setter
     def data(self, data: SimData) -> None:
         self._diagonal = self._screened(data.params)
         self._data = data
+
+    @property
+    def _data(self) -> SimData:
+        return self.data
+
+    @_data.setter
+    def _data(self, data: SimData) -> None:
+        # Steps work on the flat list of arrays: taking the tree apart at each would cost as much as the step.
+        self._whole = data
+        self._leaves, tree = jax.tree.flatten(data)
+        if self._tree is None or tree != self._tree:
+            self._tree, self._program = tree, None
 
     def step(self, n_steps: int = 1) -> None:
         """Move all drones on by ``n_steps`` steps of 1 / freq seconds.
@@ -120,10 +135,10 @@ class Sim:
         """
         if n_steps < 1:
             raise ConfigError(f"n_steps is {n_steps!r}, but it must be a positive whole number")
-        leaves, tree = jax.tree.flatten(self._data)
-        for index, leaf in zip(self._changed, self._advance(self._data, n_steps, self._diagonal), strict=True):
-            leaves[index] = leaf
-        self._data = jax.tree.unflatten(tree, leaves)
+        if self._program is None:
+            self._program = Program(self._moved, self._tree)
+        self._leaves = self._program(self._leaves, n_steps, self._diagonal)
+        self._whole = None
 
     def reset(self, mask: Any = None) -> None:
         """Back to `default_data`, the random key excepted: all worlds, or those where ``mask`` (n_worlds,) is true.
@@ -223,22 +238,12 @@ class Sim:
                 return sharding.locally(lambda local: move(local, n_steps, diagonal), data, mesh)
             return move(data, n_steps, diagonal)
 
-        changed: list[int] = []
-
-        @partial(jax.jit, static_argnums=(1, 2))
-        def advance(data: SimData, n_steps: int, diagonal: bool) -> list[jax.Array]:
-            # Only what a step has changed goes through its outputs: each costs half a microsecond.
-            before, after = jax.tree.leaves(data), jax.tree.leaves(moved(data, n_steps, diagonal))
-            changed[:] = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b]
-            return [after[i] for i in changed]
-
         whole = jax.jit(moved, static_argnums=(1, 2))
 
         def step(data: SimData, n_steps: int = 1) -> SimData:
             return whole(data, n_steps, screen.diagonal(data.params))
 
-        self._advance, self._changed = advance, changed
-        self._step = step
+        self._moved, self._program, self._step = moved, None, step
         return step
 
     def _furnish(self, stages: tuple[Stage, ...]) -> None:

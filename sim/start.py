@@ -114,21 +114,28 @@ def data(
 ) -> SimData:
     """All data at the start; several drones of a world stand a metre apart around the origin."""
     n, m = shape
-    pos = jnp.broadcast_to(jnp.asarray(grid(m), dtype), (n, m, 3))
+    pos = jnp.broadcast_to(grid(m, dtype), (n, m, 3))
     quat = jnp.zeros((n, m, 4), dtype).at[..., 3].set(1.0)
     zeros = [jnp.zeros((n, m, k), dtype) for k in (3, 3, 3, 3, 4)]
-    core = SimCore(jnp.zeros((n, 1), jnp.int32), key, jnp.ones((n, 1), bool), freq, n, m)
+    core = SimCore(steps=jnp.zeros((n, 1), jnp.int32), rng_key=key, freq=freq, n_worlds=n, n_drones=m)
     made = controls(control, dynamics, params.onboard, rates, shape, dtype)
-    return SimData(SimState(pos, quat, *zeros), made, parameters(params), core)
+    names = ("vel", "ang_vel", "force", "torque", "rotor_vel")
+    states = SimState(pos=pos, quat=quat, **dict(zip(names, zeros, strict=True)))
+    own = parameters(params)
+    return SimData(states=states, controls=made, params=own, core=core, plugins={}, effects={}, memory={})
 
 
-def grid(count: int) -> np.ndarray:
-    """Places (count, 3) on the floor, a metre apart in a square around the origin, the nearest first, m."""
+def grid(count: int, dtype: Any) -> jax.Array:
+    """Places (count, 3) on the floor, a metre apart in a square around the origin, the nearest first, m.
+
+    Places at one distance come in the order in which rounding puts them, as the peer's do.
+    """
     side = math.isqrt(count - 1) + 1
-    line = np.arange(side) - 0.5 * (side - 1)
-    x, y = (v.ravel() for v in np.meshgrid(line, line))
-    order = np.argsort(np.hypot(x, y), kind="stable")[:count] if count > 1 else np.zeros(1, int)
-    return np.stack([x[order], y[order], np.zeros(count)], axis=-1)
+    half = 0.5 * (side - 1)
+    line = jnp.linspace(-half, half, side, dtype=dtype)
+    flat = jnp.stack([v.ravel() for v in jnp.meshgrid(line, line)], axis=-1)
+    nearest = flat[jnp.argsort(jnp.linalg.norm(flat, axis=-1))[:count]]
+    return jnp.concatenate([nearest, jnp.zeros((count, 1), dtype)], axis=-1)
 
 
 def again(data: SimData, default_data: SimData, mask: jax.Array | None = None) -> SimData:

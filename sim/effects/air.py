@@ -81,7 +81,11 @@ def rotor_places(params: Any, name: str) -> tuple[tuple[Any, Any], ...]:
 def rotor_thrusts(params: Any, x: Components, name: str) -> tuple[Any, ...]:
     """Thrust of each rotor at its present speed, N."""
     c = need(params, "rpm2thrust", name)
-    return tuple(c[..., 0] + n * (c[..., 1] + n * c[..., 2]) for n in x[ROTOR])
+    if (each := getattr(params, "rotors", None)) is not None:
+        curves = tuple(each.rpm2thrust[..., i, :] for i in range(4))
+    else:
+        curves = (c,) * 4
+    return tuple(c[..., 0] + n * (c[..., 1] + n * c[..., 2]) for c, n in zip(curves, x[ROTOR], strict=True))
 
 
 def _ground_effect(params: Any, x: Components, command: Components) -> tuple[Components, Components]:

@@ -11,7 +11,7 @@ A stage with a memory (a filter's state, a charge, a timer) has two more functio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
@@ -44,7 +44,7 @@ class Stage:
     apply: Callable[..., Any]
     start: Callable[..., Any] | None = None
     advance: Callable[..., Any] | None = None
-    default: Any = None
+    default: Any = field(default=None, compare=False)
     couples: bool = False
 
 

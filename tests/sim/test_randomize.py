@@ -92,7 +92,7 @@ def test_drawn_worlds_fly_and_differ():
     )
     sim.rotor_vel_control(jnp.full((3, 1, 4), 15e3))
     sim.step(20)
-    assert bool(sim.data.core.finite.all())
+    assert bool(sim.data.finite.all())
     assert len(np.unique(sim.data.states.ang_vel[..., 0])) == 3
 
 

@@ -58,7 +58,7 @@ for given in (None, mesh):
         out["devices"] = len({s.device for s in pos.addressable_shards})
         out["shards"] = sorted({s.data.shape for s in pos.addressable_shards})
         out["steps"] = np.asarray(data.core.steps).ravel().tolist()
-        text = one._advance.lower(one.data, 4, False).compile().as_text()
+        text = one._program.run.lower(jax.tree.leaves(one.data), 4, False).compile().as_text()
         out["talk"] = [w for w in ("all-reduce", "all-gather", "collective-permute", "all-to-all") if w in text]
 out["difference"] = float(np.abs(states[0] - states[1]).max())
 # Gusts draw from one key: no two worlds may feel the same.
@@ -90,7 +90,7 @@ assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
 one = Sim(n_worlds=8, n_drones=2, mesh=mesh)
 data = fly(one, commands(8))
 mine = {s.index[0].start: np.asarray(s.data).tolist() for s in data.states.pos.addressable_shards}
-finite = all(bool(s.data.all()) for s in data.core.finite.addressable_shards)
+finite = all(bool(s.data.all()) for s in data.finite.addressable_shards)
 print(json.dumps({"mine": mine, "finite": finite}))
 jax.distributed.shutdown()
 """

@@ -224,7 +224,7 @@ def test_nan_stays_in_its_world(fault):
         force = sim.data.states.force.at[1, 0, 2].set(jnp.inf)
         sim.data = sim.data.replace(states=sim.data.states.replace(force=force))
     sim.step(5)
-    np.testing.assert_array_equal(sim.data.core.finite, [[True], [False], [True]])
+    np.testing.assert_array_equal(sim.data.finite, [[True], [False], [True]])
     clean = Sim(n_worlds=3, n_drones=2)
     clean.attitude_control(hovering(sim, (3, 2)))
     clean.step(5)
@@ -234,7 +234,7 @@ def test_nan_stays_in_its_world(fault):
     sim.reset(jnp.array([False, True, False]))
     sim.attitude_control(hovering(sim, (3, 2)))
     sim.step(1)
-    assert bool(sim.data.core.finite.all())
+    assert bool(sim.data.finite.all())
 
 
 def test_effects_act_in_worlds_of_their_own():
