@@ -22,6 +22,30 @@ bench = typer.Typer(help="Figures of an area, each with the target it must reach
 app.add_typer(bench, name="bench")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from station import __version__
+
+        typer.echo(f"midair {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _midair(
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Midair: a real-time ground station for Crazyflie drones."""
+
+
+@app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def test() -> None:
+    """Install the test tools and run every check and test; further arguments go to pytest."""
+    typer.echo("the tests are run by ./midair test, which also installs what they need", err=True)
+    raise typer.Exit(2)
+
+
 @demo.callback()
 def _demo() -> None:
     """Whole uses of the station on the virtual lab."""
@@ -29,24 +53,37 @@ def _demo() -> None:
 
 @demo.command("throw")
 def demo_throw(
-    runs: Annotated[int, typer.Option(min=1, help="Throws; throw i has seed SEED + i.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Throws, with the seeds SEED, SEED + 1, ...")] = 1,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Of the hand, the plant, the noise and the initial weights.")
     ] = 7,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.01, max=1.0, help="Of the clock, else the configuration's; below 1 for slow machines, not real time."
+            min=0.01,
+            max=1.0,
+            help="Speed of the clock; below 1 for slow machines: not real time. Else the configuration's, 1.",
         ),
     ] = None,
-    loss: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Share of radio packets lost, each way.")] = None,
-    mismatch: Annotated[
-        float | None, typer.Option(min=0.0, max=0.5, help="Plant parameters are drawn within this share.")
+    loss: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Share of radio packets lost, each way. Else the lab's, 0.02."),
     ] = None,
-    drone: Annotated[str | None, typer.Option(help="Drone type.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+    mismatch: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=0.5, help="The drone's parameters are off by up to this share. Else the lab's, 0.05."
+        ),
+    ] = None,
+    drone: Annotated[
+        str | None,
+        typer.Option(help="Drone type: cf21B_500, cf2x_L250, cf2x_P250 or cf2x_T350. Else the lab's, cf21B_500."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the result here, and the true trajectories beside it.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Write all messages here, as MCAP.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write all messages of the station here, as MCAP.")] = None,
     config: Annotated[
         Path, typer.Option(help="Configuration of the station.", show_default="configs/sim_throw.yaml")
     ] = CONFIGS / "sim_throw.yaml",

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,7 +198,7 @@ def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, p
     client = Client(place, clock)
     try:
         laboratory = LabProcess(place)
-        with console.status("starting the virtual lab"):
+        with _doing("starting the virtual lab", console):
             laboratory.expect("ready", START_S)
         daemon = process.start("station.daemon", place)
         _wait_ready(client, daemon, clock, console)
@@ -220,16 +220,27 @@ def _session(options: Options, station: cfg.StationConfig, lab: cfg.LabConfig, p
     return 2 if options.record is not None and daemon.returncode else status
 
 
+@contextlib.contextmanager
+def _doing(what: str, console: Console) -> Iterator[Callable[[str], None]]:
+    """A spinner that says what takes so long; plain lines where there is no terminal."""
+    if not console.is_terminal:
+        console.print(what)
+        yield console.print
+        return
+    with console.status(what) as status:
+        yield status.update
+
+
 def _wait_ready(client: Client, daemon: subprocess.Popen[bytes], clock: Clock, console: Console) -> None:
     """Until every process is up; what takes long is said, with what it is."""
-    with console.status("starting the station") as status:
+    with _doing("starting the station", console) as say:
         allowed, missing = START_S, "the daemon does not answer"
         end, asked = clock.now() + allowed / clock.wall_s(1.0), 0.0
         while (now := clock.now()) < end:
             _alive(daemon)
             message = client.next(0.1)
             if isinstance(message, m.Event) and message.name == "progress":
-                status.update(message.text)
+                say(message.text)
                 allowed = COMPILE_S
                 end = now + allowed / clock.wall_s(1.0)
             if now - asked >= 0.5:

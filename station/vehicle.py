@@ -25,6 +25,8 @@ CLOSE_S = 0.3
 """A link that is to be closed first gets its last orders answered, within this time."""
 SINK_MPS = 0.5
 """Descent of a landing."""
+BELOW_FLOOR_M = 0.15
+"""A landing aims this far below the floor: the drone meets it moving, thrust falls at once, and the rotors stop."""
 ACTIVATED, LANDED = 32, 33
 """Causes of onboard events that change what the drone does; `weights.CAUSES` has them all."""
 FAULTS = frozenset({7, 9, 10, 11, 34, 35})
@@ -115,7 +117,7 @@ class Vehicle:
         """LAND: hold, then descend to the floor."""
         self.hold(now)
         height = self.estimate.pos[2] if self.estimate else 1.0
-        self._order(crtp.encode_land(0.0, max(1.5, height / SINK_MPS)), now)
+        self._order(crtp.encode_land(-BELOW_FLOOR_M, max(1.5, (height + BELOW_FLOOR_M) / SINK_MPS)), now)
 
     def begin_upload(self, upload: m.Upload, now: float) -> None:
         """Send a network to the free bank, in one burst."""

@@ -11,6 +11,7 @@ static const float LATERAL = 4, CLIMB = 5, SINK = 6, INTEGRAL = 2.5f;       /* l
 static const float ROTOR_LAG_S = 0.06f, ROTOR_LEAD = 2.5f;                  /* identified lags are 50 to 80 ms */
 static const float LOWEST = 0.4f, HIGHEST = 1.8f;                           /* of a hold after a take-over, m */
 static const float FAST = 0.8f, LAND_FAST = 0.5f, YAW_FAST = 1.5f;          /* mean speeds of a path, m/s, rad/s */
+static const float TOUCH_M = 0.1f;                                           /* below a drone that stands */
 static const float BLIND_AGE_S = 0.3f, BLIND_SINK = 0.3f;                   /* no pose: level and down, m/s */
 static const float BLIND_VERTICAL_S = 2, BLIND_END_S = 6;
 
@@ -234,8 +235,9 @@ bool stock_step(struct stock *stock, const struct vehicle_state *state, float es
     if (!isfinite(stock->path[0][0] + stock->path[1][0] + stock->path[2][0] + stock->path[3][0])) {
       stock_hold(stock, state); /* it took over from an estimate that was not finite */
     }
-    /* On the ground the reference sinks away below: thrust falls and nothing moves. In the air it would. */
-    const bool touching = stock->mode == STOCK_LANDING && acc[2] < -0.25f * GRAVITY && fabsf(state->vel[2]) < 0.1f;
+    /* On the ground the reference sinks away below and nothing moves. In the air the drone would follow it. */
+    const bool held_up = state->pos[2] - at.pos[2] > TOUCH_M || acc[2] < -0.25f * GRAVITY;
+    const bool touching = stock->mode == STOCK_LANDING && held_up && fabsf(state->vel[2]) < 0.1f;
     stock->touch_s = touching ? stock->touch_s + dt_s : 0;
     landed = stock->touch_s > 0.1f;
   }

@@ -127,8 +127,9 @@ def test_landing_holds_first_and_descends_slowly_from_where_it_is(bench):
     assert hold == ABORT_TO_STOCK
     assert (land.port, land.channel) == (8, 0)
     command, group, height, yaw, keep_yaw, duration = struct.unpack("<BBff?f", land.data)
-    assert (command, group, height, yaw, keep_yaw) == (8, 0, 0.0, 0.0, True)
-    assert duration == pytest.approx(1.8 / vehicle.SINK_MPS)
+    assert (command, group, yaw, keep_yaw) == (8, 0, 0.0, True)
+    assert height == pytest.approx(-vehicle.BELOW_FLOOR_M)
+    assert duration == pytest.approx((1.8 + vehicle.BELOW_FLOOR_M) / vehicle.SINK_MPS)
 
 
 def test_emergency_stop_goes_out_in_both_forms_at_once_and_most_urgently(bench):
