@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -57,7 +57,7 @@ class Memory:
     """Of the stages that have one, by name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same object for the same build, so that calls compare identities only
 class Step:
     """A step ready to be called on a `State`, compiled once per shape; `sim.pipeline` runs many.
 
@@ -244,10 +244,23 @@ def build_step(
         "force_torque_freq": force_torque_freq,
     }  # fmt: skip
     rates = _rates(given, 1.0 / dt)
-    cascade = onboard.build(
-        control, rotors=dynamics == "first_principles", dynamics=dynamics, dt=float(dt), rates=rates, limits=limits
-    )
-    return Step(dynamics, integrator, float(dt), tuple(stages), diagonal, cascade)
+    return _built(dynamics, control, integrator, float(dt), tuple(rates.items()), tuple(stages), diagonal, limits)
+
+
+@lru_cache(maxsize=1024)
+def _built(
+    dynamics: str,
+    control: str | None,
+    integrator: str,
+    dt: float,
+    rates: tuple[tuple[str, float], ...],
+    stages: tuple[Stage, ...],
+    diagonal: bool | None,
+    limits: bool,
+) -> Step:
+    rotors = dynamics == "first_principles"
+    cascade = onboard.build(control, rotors=rotors, dynamics=dynamics, dt=dt, rates=dict(rates), limits=limits)
+    return Step(dynamics, integrator, dt, stages, diagonal, cascade)
 
 
 def _rates(given: Mapping[str, float | None], freq: float) -> dict[str, float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -43,22 +42,22 @@ class Coefficients(NamedTuple):
 
 
 def is_diagonal(params: Params | RpyParams) -> bool:
-    """Whether inertia and drag are diagonal as far as can be seen: False for traced values."""
+    """Whether inertia and drag are diagonal as far as can be seen at once: only numpy arrays are looked into."""
     given = (m for m in (params.inertia, params.drag) if m is not None)
-    return all(not isinstance(m, jax.core.Tracer) and _diagonal(np.asarray(m)) for m in given)
+    return all(isinstance(m, np.ndarray) and _diagonal(m) for m in given)
 
 
 def sees_diagonal(params: Params | RpyParams, diagonal: bool | None) -> bool:
     """``diagonal``, or where it is None what `is_diagonal` finds.
 
     Raises:
-        ConfigError: it was asked for, and inertia or drag are known not to be diagonal.
+        ConfigError: it was asked for, and inertia or drag are seen not to be diagonal.
     """
     if diagonal is None:
         return is_diagonal(params)
     for name in ("inertia", "drag") if diagonal else ():
         m = getattr(params, name)
-        if m is not None and not isinstance(m, jax.core.Tracer) and not _diagonal(np.asarray(m)):
+        if isinstance(m, np.ndarray) and not _diagonal(m):
             raise ConfigError(f"params.{name} has off-diagonal entries, but diagonal=True; build without it")
     return diagonal
 

@@ -73,3 +73,24 @@ def test_late_import_warns_and_early_import_after_jax_does_not():
 def test_importing_sim_does_not_import_jax():
     done = run("import sim, sys; print('jax' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_another_profile_takes_the_place_of_the_first():
+    assert flags.merged("", flags.FLIGHT) != flags.merged("")
+    assert flags.without(flags.merged("--xla_dump_to=x"), flags.TRAINING).count("extra_options") == 0
+    done = run(
+        "import sim, os; from sim import flags; flags.install(profile=flags.FLIGHT); "
+        "first = os.environ['XLA_FLAGS']; flags.install(); flags.install(profile=flags.FLIGHT); "
+        "assert os.environ['XLA_FLAGS'] == first == flags.merged('--xla_dump_to=', flags.FLIGHT), first; "
+        "import jax; print(jax.jit(lambda x: x + 1)(1)); print(flags.install(), os.environ['XLA_FLAGS'] == first)",
+        JAX_PLATFORMS="cpu",
+        XLA_FLAGS="--xla_dump_to=",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "False", "True"]
+
+
+def test_a_profile_of_the_user_stays():
+    mine = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion=false"
+    assert mine in flags.merged(mine, flags.FLIGHT)
+    assert flags.merged(mine, flags.FLIGHT).count("multi_output") == 1
