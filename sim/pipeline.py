@@ -102,8 +102,9 @@ def _fly(
     forces = None if wrench is None else _wrench(wrench, batch)
     size = math.prod(batch)
     c = step.coefficients(params, diagonal)
-    packed = Packed((c, forces), batch)
-    if size < 2 * CHUNK or step.stages:
+    packed = Packed((c, forces), batch, jnp.result_type(x[0]))
+    odd = any(jnp.ndim(v) for v in packed.arrays[2])  # of another type than the state, and not the same for all drones
+    if size < 2 * CHUNK or step.stages or odd:
         x, memory, flown = _loop(step, every, record, size < STACK_BELOW, params, packed, packed.arrays, x, memory, u)
     else:
         x, memory, flown = _chunked(step, every, record, batch, packed, x, memory, u)
@@ -121,24 +122,31 @@ def _wrench(wrench: tuple[jax.Array, jax.Array], batch: tuple[int, ...]) -> tupl
 class Packed:
     """A pytree of components as two arrays: what all drones share (n,), and what each has (n, batch).
 
-    A loop then has two constants instead of sixty, and XLA fewer buffers to tell apart. Python numbers in the tree stay
-    part of the program.
+    A loop then has two constants instead of sixty, and XLA fewer buffers to tell apart. What has another type than the
+    batch stays as it is, Python numbers stay part of the program.
     """
 
-    def __init__(self, tree: Any, batch: tuple[int, ...]) -> None:
+    def __init__(self, tree: Any, batch: tuple[int, ...], dtype: Any) -> None:
         leaves, self.tree = jax.tree.flatten(tree)
-        self.fixed = [v if isinstance(v, float) else None for v in leaves]
-        self.each = [jnp.ndim(v) > 0 for v in leaves]
-        shared = [v for v, each in zip(leaves, self.each, strict=True) if not each and not isinstance(v, float)]
-        own = [jnp.broadcast_to(v, batch) for v, each in zip(leaves, self.each, strict=True) if each]
-        self.arrays = (jnp.stack(shared) if shared else (), jnp.stack(own) if own else ())
+        self.kinds = [self._kind(v, dtype) for v in leaves]
+        groups = {kind: [v for v, k in zip(leaves, self.kinds, strict=True) if k == kind] for kind in range(4)}
+        self.fixed = groups[3]
+        self.arrays = (
+            jnp.stack(groups[0]) if groups[0] else (),
+            jnp.stack([jnp.broadcast_to(v, batch) for v in groups[1]]) if groups[1] else (),
+            tuple(groups[2]),
+        )
+
+    @staticmethod
+    def _kind(v: Any, dtype: Any) -> int:
+        if isinstance(v, float):
+            return 3
+        return 2 if jnp.result_type(v) != dtype else min(jnp.ndim(v), 1)
 
     def open(self, arrays: Any) -> Any:
         """The pytree of arrays made like ``self.arrays``."""
-        shared, own = iter(arrays[0]), iter(arrays[1])
-        parts = zip(self.fixed, self.each, strict=True)
-        leaves = [v if v is not None else next(own) if each else next(shared) for v, each in parts]
-        return jax.tree.unflatten(self.tree, leaves)
+        groups = [iter(group) for group in (*arrays, self.fixed)]
+        return jax.tree.unflatten(self.tree, [next(groups[kind]) for kind in self.kinds])
 
 
 def _loop(
@@ -158,7 +166,7 @@ def _loop(
     batch = jnp.shape(x[0])
 
     def advance(carry: Any, u: Components) -> tuple[Any, Any]:
-        command = Packed(step.cascade.prepare(packed.open(constants)[0][1], u), batch)
+        command = Packed(step.cascade.prepare(packed.open(constants)[0][1], u), batch, jnp.result_type(x[0]))
 
         def once(carry: Any, _: None) -> tuple[Any, None]:
             c, wrench = packed.open(constants)
@@ -213,7 +221,16 @@ def _chunked(
             memory.step if isinstance(number, tuple) else number[0], jax.tree.unflatten(tree, list(moving[SIZE:])), {}
         )
         x, after, flown = _loop(
-            step, every, record, False, None, packed, (packed.arrays[0], own), tuple(moving[:SIZE]), start, mine
+            step,
+            every,
+            record,
+            False,
+            None,
+            packed,
+            (packed.arrays[0], own, packed.arrays[2]),
+            tuple(moving[:SIZE]),
+            start,
+            mine,
         )
         last = jnp.stack([*x, *jax.tree.leaves(after.onboard)])
         flown = jnp.stack(flown, 1).reshape(steps * SIZE, CHUNK) if record else None
