@@ -69,3 +69,50 @@ def test_a_batch_is_checked_drone_by_drone():
     drones.check(many)
     with pytest.raises(ConfigError, match=r"params\.mass"):
         drones.check(replace(many, mass=np.array([0.04, -0.04])))
+
+
+@pytest.mark.parametrize("dynamics", [d for d in drones.DYNAMICS if d != "first_principles"])
+@pytest.mark.parametrize("name", drones.NAMES)
+def test_every_drone_has_the_fitted_models(name, dynamics):
+    params = drones.check(drones.load(name, np.float64, dynamics=dynamics, onboard=True))
+    assert (params.thrust_dyn_coef is None) == (dynamics == "so_rpy")
+    assert (params.drag is None) == (dynamics != "so_rpy_rotor_drag")
+    assert params.onboard.mass > 0.0
+
+
+def test_a_mapping_is_a_drone():
+    own = {k: getattr(GOOD, k) for k in drones.FIRST_PRINCIPLES["cf21B_500"]} | {"mass": 0.05, "drag": [-0.01] * 3}
+    params = drones.load(own, np.float64)
+    assert float(params.mass) == 0.05
+    np.testing.assert_array_equal(params.drag, -0.01 * np.eye(3))
+    np.testing.assert_array_equal(params.mixing, GOOD.mixing)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"mass": -1.0}, r"params\.mass is -1\.0, but it must be positive"),
+        ({"wings": 2}, r"has unknown \['wings'\]; Params has mass, inertia"),
+        ({"mass": "heavy"}, r"drone\.mass is 'heavy', but numbers are needed"),
+    ],
+)
+def test_an_impossible_mapping_is_refused(change, text):
+    own = {k: getattr(GOOD, k) for k in drones.FIRST_PRINCIPLES["cf21B_500"]} | change
+    with pytest.raises(ConfigError, match=text):
+        drones.load(own)
+    with pytest.raises(ConfigError, match=r"lacks \['arm_length'.*"):
+        drones.load({"mass": 1.0})
+    with pytest.raises(ConfigError, match="has no entry 'onboard'"):
+        drones.load({"mass": 1.0}, onboard=True)
+
+
+def test_unphysical_gains_and_models_are_refused():
+    params = drones.load("cf21B_500", np.float64, dynamics="so_rpy", onboard=True)
+    with pytest.raises(ConfigError, match=r"params\.onboard\.pwm_max is -1\.0"):
+        drones.check(replace(params, onboard=replace(params.onboard, pwm_max=np.array(-1.0))))
+    with pytest.raises(ConfigError, match=r"params\.rpy_coef .*stable"):
+        drones.check(replace(params, rpy_coef=np.ones(3)))
+    with pytest.raises(ConfigError, match="unknown dynamics 'magic'; known are first_principles, so_rpy"):
+        drones.load("cf21B_500", dynamics="magic")
+    with pytest.raises(ConfigError, match="unknown drone 'cf3'"):
+        drones.gains("cf3")
