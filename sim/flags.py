@@ -23,7 +23,7 @@ from collections.abc import MutableMapping
 
 EXTRA = "xla_cpu_small_while_loop_byte_threshold=100000000"
 TRAINING = (EXTRA,)
-FLIGHT = ("xla_cpu_small_while_loop_byte_threshold=40000", "xla_cpu_use_multi_output_fusion=true")
+FLIGHT = ("xla_cpu_small_while_loop_byte_threshold=150000", "xla_cpu_use_multi_output_fusion=true")
 """Profiles: backend extra options."""
 PLAIN = ("--xla_cpu_copy_insertion_use_region_analysis=true", "--xla_cpu_multi_thread_eigen=false")
 TRIED = ("0.10.",)

@@ -105,7 +105,7 @@ def _turning(c: Coefficients, R: rotation.Matrix, omega: Components, rpyt_cmd: C
     s_p, c_p = -R[6], jnp.maximum(rotation.sqrt(R[7] * R[7] + R[8] * R[8]), _MIN_COS)
     sec = 1.0 / c_p
     s_r, c_r = R[7] * sec, R[8] * sec
-    angles = (rotation.angle(R[7], R[8]), jnp.arctan2(s_p, c_p), rotation.angle(R[3], R[0]))
+    angles = (rotation.angle(R[7], R[8]), rotation.angle(s_p, c_p), rotation.angle(R[3], R[0]))
     turn = s_r * q + c_r * r
     rates = (p + turn * (s_p * sec), c_r * q - s_r * r, turn * sec)
     dd = tuple(

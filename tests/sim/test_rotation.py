@@ -54,3 +54,37 @@ def test_matrix_and_products_agree_with_scipy(float64):
     np.testing.assert_allclose(rotation.rotate_back(R, tuple(v)), a.inv().apply(v), atol=1e-15)
     product = Rotation.from_quat(np.array(rotation.multiply(qa, qb)))
     assert (product * (a * b).inv()).magnitude() < 1e-14
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2.5e-7), (np.float64, 1e-15)])
+def test_angle_is_the_arc_tangent_in_every_direction(dtype, tolerance):
+    turns = np.concatenate([np.linspace(-np.pi, np.pi, 4001)[1:-1], [0.0, 0.5 * np.pi, -0.5 * np.pi]])
+    with jax.enable_x64(dtype == np.float64):
+        s, c = jnp.asarray(np.sin(turns), dtype), jnp.asarray(np.cos(turns), dtype)
+        expected = np.arctan2(np.asarray(s, float), np.asarray(c, float))
+        np.testing.assert_allclose(rotation.angle(s, c), expected, atol=2.0 * tolerance)
+        slope = jax.vmap(jax.grad(rotation.angle, argnums=(0, 1)))(s, c)
+        np.testing.assert_allclose(slope[0], c, atol=1e-5)
+        np.testing.assert_allclose(slope[1], -s, atol=1e-5)
+        nothing = jax.grad(rotation.angle, argnums=(0, 1))(jnp.zeros((), dtype), jnp.zeros((), dtype))
+        np.testing.assert_array_equal(nothing, 0.0)
+
+
+def test_euler_angles_are_those_of_scipy():
+    angles = np.random.default_rng(5).uniform([-3.1, -1.5, -3.1], [3.1, 1.5, 3.1], (200, 3))
+    quats = Rotation.from_euler("xyz", angles).as_quat()
+    with jax.enable_x64(True):
+        ours = np.stack(rotation.euler(tuple(jnp.asarray(quats.T))), -1)
+        back = np.stack(rotation.from_euler(tuple(jnp.asarray(angles.T))), -1)
+    np.testing.assert_allclose(ours, angles, atol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(back * quats, -1)), 1.0, atol=1e-14)
+
+
+@given(st.floats(-3.14, 3.14))
+@settings(deadline=None)
+def test_half_angles_double_back(turn):
+    with jax.enable_x64(True):
+        c, s = (float(v) for v in rotation.half(jnp.cos(turn), jnp.sin(turn)))
+    np.testing.assert_allclose(
+        [c * c - s * s, 2.0 * c * s, c * c + s * s], [np.cos(turn), np.sin(turn), 1.0], atol=1e-14
+    )
